@@ -1,0 +1,321 @@
+//! One pool member: the URL of an upstream proxy, parsed once.
+//!
+//! A member is stored as it was added, byte for byte; parsing only reads it. What cannot be parsed is never
+//! dialed: the caller sets it aside with the reason given here.
+//! Secrets: the password lives in the member's name and in [`Member::proxy_authorization`], and nowhere else.
+//! Everything that is printed goes through [`Member::id`], [`Member::masked`] or [`masked`].
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use hyper::header::HeaderValue;
+use percent_encoding::percent_decode;
+
+/// A member as Redis holds it: any bytes, equal only when every byte is.
+pub type Name = Bytes;
+
+/// The longest member that is looked at; a host name has at most 253 octets, credentials rarely a few hundred.
+const MAX_LEN: usize = 4096;
+
+/// An upstream proxy that can be dialed.
+#[derive(Clone)]
+pub struct Member {
+    name: Name,
+    id: String,
+    host: Host,
+    port: u16,
+    authorization: Option<HeaderValue>,
+}
+
+/// Where a member listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// A literal address; nothing to resolve.
+    Ip(std::net::IpAddr),
+    /// A registered name, resolved when it is dialed.
+    Name(String),
+}
+
+/// Why a member cannot be used, in words for an operator. Never contains the member's credentials.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Longer than any proxy URL has reason to be.
+    #[error("longer than {MAX_LEN} bytes")]
+    TooLong,
+    /// Nothing there, or only blanks.
+    #[error("empty")]
+    Empty,
+    /// A control character, a blank or a byte outside ASCII.
+    #[error("has a byte that no URL may have (0x{0:02x})")]
+    BadByte(u8),
+    /// A scheme this version cannot dial.
+    #[error("scheme {0:?} is not supported (http is)")]
+    Scheme(String),
+    /// No host before the port.
+    #[error("has no host")]
+    NoHost,
+    /// Neither an address nor a host name.
+    #[error("{0:?} is neither an IP address nor a host name")]
+    BadHost(String),
+    /// A member must say its port; there is no usual one.
+    #[error("has no port")]
+    NoPort,
+    /// Not a number from 1 to 65535.
+    #[error("port {0} is not a port (1 to 65535)")]
+    BadPort(String),
+    /// Something after the port.
+    #[error("has a path, query or fragment after the port")]
+    Trailing,
+    /// A `%` that is not followed by two hexadecimal digits.
+    #[error("its user name or password has a % that is not followed by two hexadecimal digits")]
+    BadEscape,
+    /// RFC 7617 §2: a user name cannot hold a colon.
+    #[error("its user name has a colon, which Basic authentication cannot carry")]
+    ColonInUser,
+}
+
+impl Member {
+    /// Reads `[http://][user[:password]@]host:port[/]`; bare `host:port` means http.
+    ///
+    /// # Errors
+    /// The first thing that makes the member unusable; see [`Malformed`].
+    pub fn parse(name: &Name) -> Result<Self, Malformed> {
+        if name.len() > MAX_LEN {
+            return Err(Malformed::TooLong);
+        }
+        if name.iter().all(u8::is_ascii_whitespace) {
+            return Err(Malformed::Empty);
+        }
+        if let Some(&bad) = name.iter().find(|b| !b.is_ascii_graphic()) {
+            return Err(Malformed::BadByte(bad));
+        }
+        let text = std::str::from_utf8(name).map_err(|_| Malformed::BadByte(0xff))?;
+        let rest = match text.split_once("://") {
+            None => text,
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
+            Some((scheme, _)) => return Err(Malformed::Scheme(scheme.chars().take(32).collect())),
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, trailing) = rest.split_at(end);
+        if !matches!(trailing, "" | "/") {
+            return Err(Malformed::Trailing);
+        }
+        let (credentials, host_port) = match authority.rsplit_once('@') {
+            Some((credentials, host_port)) => (Some(credentials), host_port),
+            None => (None, authority),
+        };
+        let (host, port) = split_port(host_port)?;
+        let host = Host::parse(host)?;
+        let authorization = credentials.map(basic).transpose()?;
+        Ok(Self { id: id_of(credentials, &host, port), name: name.clone(), host, port, authorization })
+    }
+
+    /// The member as the pool holds it. Contains the password: for the store only, never for a log.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// A short stable name for logs and `Proxy-Status` (an RFC 9651 token). It depends on host, port and user
+    /// name, not on the password: a hash of a weak password would let whoever sees it guess on.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Where it listens.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// 1 to 65535.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The value of `Proxy-Authorization` for this upstream proxy, marked sensitive.
+    pub fn proxy_authorization(&self) -> Option<&HeaderValue> {
+        self.authorization.as_ref()
+    }
+
+    /// The URL with the password hidden.
+    pub fn masked(&self) -> String {
+        masked(&self.name)
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Member").field(&self.masked()).finish()
+    }
+}
+
+impl Host {
+    fn parse(text: &str) -> Result<Self, Malformed> {
+        let bad = || Malformed::BadHost(text.chars().take(64).collect());
+        if text.is_empty() {
+            return Err(Malformed::NoHost);
+        }
+        if let Some(inner) = text.strip_prefix('[') {
+            let inner = inner.strip_suffix(']').ok_or_else(bad)?;
+            return inner.parse::<std::net::Ipv6Addr>().map(|ip| Self::Ip(ip.into())).map_err(|_| bad());
+        }
+        if let Ok(ip) = text.parse::<std::net::Ipv4Addr>() {
+            return Ok(Self::Ip(ip.into()));
+        }
+        let fits = text.len() <= 253
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+            && text.trim_end_matches('.').split('.').all(|label| (1..=63).contains(&label.len()));
+        if fits { Ok(Self::Name(text.to_owned())) } else { Err(bad()) }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(std::net::IpAddr::V6(ip)) => write!(f, "[{ip}]"),
+            Self::Ip(ip) => write!(f, "{ip}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A member for an operator's eyes, also one that cannot be parsed: the password hidden, control characters
+/// and bytes outside ASCII escaped, cut to a length that fits on a line.
+pub fn masked(name: &[u8]) -> String {
+    const SHOWN: usize = 120;
+    let start = name.windows(3).position(|w| w == b"://").map_or(0, |i| i + 3);
+    // The last @ ends the credentials, and anything before it may be one: when in doubt, hide it.
+    let shown = match name.iter().rposition(|&b| b == b'@').filter(|&at| at >= start) {
+        None => name.to_vec(),
+        Some(at) => {
+            let user = name[start..at].split(|&b| b == b':').next().unwrap_or_default();
+            let mask: &[u8] = if user.len() == at - start { b"" } else { b":***" };
+            [&name[..start], user, mask, &name[at..]].concat()
+        }
+    };
+    let mut text = shown[..shown.len().min(SHOWN)].escape_ascii().to_string();
+    if shown.len() > SHOWN {
+        text.push('…');
+    }
+    text
+}
+
+fn split_port(host_port: &str) -> Result<(&str, u16), Malformed> {
+    let (host, port) = match host_port.rsplit_once(':') {
+        // A bare IPv6 address is all colons; only what follows its bracket is a port.
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ if host_port.is_empty() => return Err(Malformed::NoHost),
+        _ => return Err(Malformed::NoPort),
+    };
+    if port.is_empty() {
+        return Err(if host.is_empty() { Malformed::NoHost } else { Malformed::NoPort });
+    }
+    match port.parse::<u16>() {
+        Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => Ok((host, number)),
+        _ => Err(Malformed::BadPort(port.chars().take(16).collect())),
+    }
+}
+
+fn basic(credentials: &str) -> Result<HeaderValue, Malformed> {
+    let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
+    let (user, password) = (decode(user)?, decode(password)?);
+    if user.contains(&b':') {
+        return Err(Malformed::ColonInUser);
+    }
+    let encoded = STANDARD.encode([&user[..], b":", &password].concat());
+    let mut value = HeaderValue::try_from(format!("Basic {encoded}")).expect("base64 is visible ASCII");
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn decode(text: &str) -> Result<Vec<u8>, Malformed> {
+    let escapes_are_whole = text
+        .split('%')
+        .skip(1)
+        .all(|after| after.len() >= 2 && after.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit));
+    if escapes_are_whole { Ok(percent_decode(text.as_bytes()).collect()) } else { Err(Malformed::BadEscape) }
+}
+
+/// FNV-1a, 64 bits: stable across versions and machines, which std's hasher does not promise. No secret goes in.
+fn id_of(credentials: Option<&str>, host: &Host, port: u16) -> String {
+    let user = credentials.map_or("", |c| c.split(':').next().unwrap_or_default());
+    let text = format!("{user}@{host}:{port}").to_ascii_lowercase();
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    // A token starts with a letter.
+    format!("p{:010x}", hash >> 24)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &'static str) -> Result<Member, Malformed> {
+        Member::parse(&Name::from_static(text.as_bytes()))
+    }
+
+    #[test]
+    fn a_member_is_an_http_url_or_a_bare_host_and_port() {
+        for text in ["http://proxy.example:3128", "HTTP://proxy.example:3128/", "proxy.example:3128"] {
+            let member = parse(text).unwrap();
+            assert_eq!((member.host(), member.port()), (&Host::Name("proxy.example".into()), 3128), "{text}");
+            assert!(member.proxy_authorization().is_none());
+        }
+        assert_eq!(parse("[2001:db8::1]:80").unwrap().host().to_string(), "[2001:db8::1]");
+    }
+
+    #[test]
+    fn credentials_are_percent_decoded_and_masked() {
+        let member = parse("http://us%40er:p%3Aw%2F@10.0.0.7:8000").unwrap();
+        // base64 of us@er:p:w/
+        assert_eq!(member.proxy_authorization().unwrap(), "Basic dXNAZXI6cDp3Lw==");
+        assert_eq!(member.masked(), "http://us%40er:***@10.0.0.7:8000");
+        assert!(!format!("{member:?}").contains("p%3Aw"));
+    }
+
+    #[test]
+    fn the_id_tells_users_apart_but_does_not_depend_on_the_password() {
+        let id = |text| parse(text).unwrap().id().to_owned();
+        assert_ne!(id("a:1@h:80"), id("b:1@h:80"));
+        assert_eq!(id("a:1@h:80"), id("http://a:2@H:80"));
+        assert_eq!(id("a:1@h:80").len(), 11);
+    }
+
+    #[test]
+    fn what_cannot_be_dialed_says_why() {
+        use Malformed::{BadByte, BadEscape, BadHost, BadPort, Empty, NoHost, NoPort, Scheme, Trailing};
+        let host = |h: &str| BadHost(h.into());
+        for (text, why) in [
+            ("", Empty),
+            ("  ", Empty),
+            ("not a url", BadByte(b' ')),
+            ("http://a\0b:1", BadByte(0)),
+            ("http://a:1\r\nX: y", BadByte(b'\r')),
+            ("ftp://a:1", Scheme("ftp".into())),
+            ("http://", NoHost),
+            ("http://:80", NoHost),
+            ("http://a", NoPort),
+            ("http://a:", NoPort),
+            ("http://a:0", BadPort("0".into())),
+            ("http://a:99999", BadPort("99999".into())),
+            ("http://a:+80", BadPort("+80".into())),
+            ("http://[::1", host("[:")),
+            ("javascript:alert(1)", BadPort("alert(1)".into())),
+            ("http://a..b:1", host("a..b")),
+            ("http://a:1/path?x#y", Trailing),
+            ("http://user:pa%ss@127.0.0.1:1", BadEscape),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), why, "{text:?}");
+        }
+        assert_eq!(Member::parse(&Name::from(vec![b'a'; 1 << 20])).unwrap_err(), Malformed::TooLong);
+        assert_eq!(Member::parse(&Name::from_static(b"http://\xff:1")).unwrap_err(), BadByte(0xff));
+    }
+
+    #[test]
+    fn masking_never_shows_a_password_even_of_what_cannot_be_parsed() {
+        for text in ["http://u:s3cret@h:1", "ftp://u:s3cret@h", "u:s3cret@", "x://u:s3@cret@h:1", "://u:s3cret@\x01"] {
+            let shown = masked(text.as_bytes());
+            assert!(!shown.contains("s3") && !shown.contains("cret"), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The pool contract: one sorted set of members, the score of each how many allocations it has had.
+//!
+//! Two stores keep it, and differ in where the state lives, never in behaviour: [`redis`] shares it between any
+//! number of gateways, [`embedded`] keeps it inside this process. Being in the set *is* being eligible.
+//! Choosing reserves nothing and knows nothing of success or latency; a retry is one more allocation.
+//! Not here: dialing, and what a member's bytes mean ([`crate::member`]).
+
+pub mod embedded;
+pub mod redis;
+
+use std::time::Duration;
+
+use crate::member::Name;
+use embedded::Embedded;
+use redis::Redis;
+
+/// A pool in one of the two stores. Cloning is cheap and shares the store.
+#[derive(Clone)]
+pub enum Pool {
+    /// Inside this process.
+    Embedded(Embedded),
+    /// In Redis, shared with every gateway that uses the same key.
+    Redis(Redis),
+}
+
+/// The count a newcomer starts from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Initial {
+    /// The lowest count in the pool, 0 when it is empty: a newcomer is next in line but never floods.
+    Min,
+    /// This many.
+    Count(u64),
+}
+
+/// A member and its count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The member, byte for byte.
+    pub member: Name,
+    /// Allocations so far. A whole number unless someone wrote another score.
+    pub count: f64,
+}
+
+/// A member that was set aside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parked {
+    /// The member, byte for byte.
+    pub member: Name,
+    /// Its count when it left the set.
+    pub count: f64,
+    /// Why, in a sentence.
+    pub reason: String,
+    /// When, in milliseconds since 1970-01-01 UTC.
+    pub since_ms: u64,
+}
+
+/// Why the store did not do what it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PoolError {
+    /// No reply in time. The script may or may not have run.
+    #[error("no reply from Redis within {0:?}")]
+    TimedOut(Duration),
+    /// Not connected, or the connection broke.
+    #[error("cannot reach Redis: {0}")]
+    Unreachable(String),
+    /// Redis replied with an error, or with something that is no answer to the question.
+    #[error("Redis answered with an error: {0}")]
+    Refused(String),
+    /// More requests wait for an allocation than the queue holds.
+    #[error("too many requests wait for the pool")]
+    Overloaded,
+}
+
+impl Pool {
+    /// Takes the least-used member that is not in `tried`: lowest count first, equal counts in member order
+    /// (bytes). Its count has gone up by one when this returns, whatever becomes of the request.
+    ///
+    /// `None`: nobody left; nothing was written.
+    ///
+    /// # Errors
+    /// See [`PoolError`]; after [`PoolError::TimedOut`] the allocation may still be counted.
+    pub async fn allocate(&self, tried: &[Name]) -> Result<Option<Name>, PoolError> {
+        todo!()
+    }
+
+    /// Adds members that are not there yet; counts that exist are kept. Returns how many were new.
+    pub async fn add(&self, members: &[Name], initial: Initial) -> Result<u64, PoolError> {
+        todo!()
+    }
+
+    /// Takes members out, also of those set aside. Returns how many were there.
+    pub async fn remove(&self, members: &[Name]) -> Result<u64, PoolError> {
+        todo!()
+    }
+
+    /// Sets a member aside: it leaves the set and keeps its count and the reason. Idempotent; a member that is
+    /// not in the set is left alone.
+    pub async fn park(&self, member: &Name, reason: &str) -> Result<(), PoolError> {
+        todo!()
+    }
+
+    /// Everyone eligible, least used first.
+    pub async fn list(&self) -> Result<Vec<Entry>, PoolError> {
+        todo!()
+    }
+
+    /// Everyone set aside, in member order.
+    pub async fn parked(&self) -> Result<Vec<Parked>, PoolError> {
+        todo!()
+    }
+}
