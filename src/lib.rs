@@ -1,4 +1,38 @@
 //! evenkeel: a forward HTTP proxy gateway that spreads requests evenly over a pool of upstream proxies.
+//!
+//! The modules in the order a request meets them:
+//!
+//! - [`server`] accepts a connection, `client` serves it, `gateway` takes one request through;
+//! - `target` and `headers` say what was asked for and what may go on;
+//! - [`pool`] chooses the least-used [`member`], in Redis or in this process;
+//! - `upstream`, `dial`, `forward`, `upload`, `answer` and `tunnel` carry it there and back;
+//! - `retry` and `error` say what happens when that fails, `record` writes the line about it.
+//!
+//! What is not here: caching, rewriting of bodies, TLS interception. A request that was refused before a member was
+//! chosen allocates nothing; nothing is ever sent to an origin except through a member.
+
+pub mod config;
+pub mod server;
+
+mod client;
+mod gateway;
+
+mod headers;
+mod target;
 
 pub mod member;
 pub mod pool;
+
+mod answer;
+mod dial;
+mod forward;
+mod tunnel;
+mod upload;
+mod upstream;
+
+mod error;
+mod record;
+mod retry;
+
+pub mod cli;
+pub mod demo;

@@ -53,6 +53,9 @@ pub enum Malformed {
     /// A scheme this version cannot dial.
     #[error("scheme {0:?} is not supported (http is)")]
     Scheme(String),
+    /// Something that is no scheme before `://`. Not quoted: it may be credentials.
+    #[error("is not a URL")]
+    NotAUrl,
     /// No host before the port.
     #[error("has no host")]
     NoHost,
@@ -64,10 +67,19 @@ pub enum Malformed {
     NoPort,
     /// Not a number from 1 to 65535.
     #[error("port {0} is not a port (1 to 65535)")]
-    BadPort(String),
+    BadPort(u64),
+    /// Not digits. Not quoted: it may be part of a password.
+    #[error("its port is not a number")]
+    NotAPort,
     /// Something after the port.
     #[error("has a path, query or fragment after the port")]
     Trailing,
+    /// Lists are often sold as `host:port:user:password`; which part is the secret is anyone's guess.
+    #[error("has more than one colon and no @ (an IPv6 address goes in brackets)")]
+    Colons,
+    /// A character that ends the authority stands before the `@`.
+    #[error("has a / ? or # in its user name or password that is not percent-encoded")]
+    Unescaped,
     /// A `%` that is not followed by two hexadecimal digits.
     #[error("its user name or password has a % that is not followed by two hexadecimal digits")]
     BadEscape,
@@ -95,10 +107,16 @@ impl Member {
         let rest = match text.split_once("://") {
             None => text,
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
-            Some((scheme, _)) => return Err(Malformed::Scheme(scheme.chars().take(32).collect())),
+            Some((scheme, _)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)) => {
+                return Err(Malformed::Scheme(scheme.chars().take(32).collect()));
+            }
+            Some(_) => return Err(Malformed::NotAUrl),
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, trailing) = rest.split_at(end);
+        if trailing.contains('@') {
+            return Err(Malformed::Unescaped);
+        }
         if !matches!(trailing, "" | "/") {
             return Err(Malformed::Trailing);
         }
@@ -180,19 +198,29 @@ impl fmt::Display for Host {
     }
 }
 
-/// A member for an operator's eyes, also one that cannot be parsed: the password hidden, control characters
-/// and bytes outside ASCII escaped, cut to a length that fits on a line.
+/// A member for an operator's eyes, also one that cannot be parsed: what is or could be a secret hidden, control
+/// characters and bytes outside ASCII escaped, cut to a length that fits on a line.
+///
+/// Hidden are a password, a user name that stands alone (often an API key), and what follows the second colon when there is no `@`.
 pub fn masked(name: &[u8]) -> String {
     const SHOWN: usize = 120;
-    let start = name.windows(3).position(|w| w == b"://").map_or(0, |i| i + 3);
-    // The last @ ends the credentials, and anything before it may be one: when in doubt, hide it.
-    let shown = match name.iter().rposition(|&b| b == b'@').filter(|&at| at >= start) {
-        None => name.to_vec(),
+    const MASK: &[u8] = b"***";
+    let at = name.iter().rposition(|&b| b == b'@');
+    // A :// behind the first @ is part of a secret, or of something nobody meant.
+    let first_at = name.iter().position(|&b| b == b'@').unwrap_or(name.len());
+    let start = name[..first_at].windows(3).position(|w| w == b"://").map_or(0, |i| i + 3);
+    let rest = &name[start..];
+    let shown = match at {
         Some(at) => {
-            let user = name[start..at].split(|&b| b == b':').next().unwrap_or_default();
-            let mask: &[u8] = if user.len() == at - start { b"" } else { b":***" };
-            [&name[..start], user, mask, &name[at..]].concat()
+            let credentials = &name[start..at];
+            let user = credentials.iter().position(|&b| b == b':').map(|colon| &credentials[..=colon]);
+            [&name[..start], user.unwrap_or_default(), MASK, &name[at..]].concat()
         }
+        None if rest.starts_with(b"[") => name.to_vec(),
+        None => match rest.iter().enumerate().filter(|&(_, &b)| b == b':').nth(1) {
+            Some((second, _)) => [&name[..start], &rest[..=second], MASK].concat(),
+            None => name.to_vec(),
+        },
     };
     let mut text = shown[..shown.len().min(SHOWN)].escape_ascii().to_string();
     if shown.len() > SHOWN {
@@ -211,9 +239,16 @@ fn split_port(host_port: &str) -> Result<(&str, u16), Malformed> {
     if port.is_empty() {
         return Err(if host.is_empty() { Malformed::NoHost } else { Malformed::NoPort });
     }
-    match port.parse::<u16>() {
-        Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => Ok((host, number)),
-        _ => Err(Malformed::BadPort(port.chars().take(16).collect())),
+    if !host.starts_with('[') && host.contains(':') {
+        return Err(Malformed::Colons);
+    }
+    if !port.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(Malformed::NotAPort);
+    }
+    match port.parse() {
+        Ok(number @ 1..=65535) => Ok((host, number as u16)),
+        Ok(number) => Err(Malformed::BadPort(number)),
+        Err(_) => Err(Malformed::NotAPort),
     }
 }
 
@@ -283,7 +318,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_dialed_says_why() {
-        use Malformed::{BadByte, BadEscape, BadHost, BadPort, Empty, NoHost, NoPort, Scheme, Trailing};
+        use Malformed::{
+            BadByte, BadEscape, BadHost, BadPort, Colons, Empty, NoHost, NoPort, NotAPort, Scheme, Trailing, Unescaped,
+        };
         let host = |h: &str| BadHost(h.into());
         for (text, why) in [
             ("", Empty),
@@ -296,11 +333,14 @@ mod tests {
             ("http://:80", NoHost),
             ("http://a", NoPort),
             ("http://a:", NoPort),
-            ("http://a:0", BadPort("0".into())),
-            ("http://a:99999", BadPort("99999".into())),
-            ("http://a:+80", BadPort("+80".into())),
+            ("http://a:0", BadPort(0)),
+            ("http://a:99999", BadPort(99999)),
+            ("http://a:+80", NotAPort),
             ("http://[::1", host("[:")),
-            ("javascript:alert(1)", BadPort("alert(1)".into())),
+            ("javascript:alert(1)", NotAPort),
+            ("10.0.0.1:80:user:s3cret", Colons),
+            ("2001:db8::1:80", Colons),
+            ("http://u:s3/cret@h:80", Unescaped),
             ("http://a..b:1", host("a..b")),
             ("http://a:1/path?x#y", Trailing),
             ("http://user:pa%ss@127.0.0.1:1", BadEscape),
@@ -313,7 +353,17 @@ mod tests {
 
     #[test]
     fn masking_never_shows_a_password_even_of_what_cannot_be_parsed() {
-        for text in ["http://u:s3cret@h:1", "ftp://u:s3cret@h", "u:s3cret@", "x://u:s3@cret@h:1", "://u:s3cret@\x01"] {
+        for text in [
+            "http://u:s3cret@h:1",
+            "http://s3cret@h:1",
+            "ftp://u:s3cret@h",
+            "u:s3cret@",
+            "x://u:s3@cret@h:1",
+            "://u:s3cret@\x01",
+            "h:80:u:s3cret",
+            "u:s3cret@h:1,http://x@h:2",
+            "http://u:s3/cret@h:80",
+        ] {
             let shown = masked(text.as_bytes());
             assert!(!shown.contains("s3") && !shown.contains("cret"), "{shown}");
         }

@@ -75,37 +75,77 @@ impl Pool {
     /// Takes the least-used member that is not in `tried`: lowest count first, equal counts in member order
     /// (bytes). Its count has gone up by one when this returns, whatever becomes of the request.
     ///
-    /// `None`: nobody left; nothing was written.
+    /// `None`: nobody left; nothing was written. The name shares memory with what it came in: copy it to keep it long.
     ///
     /// # Errors
-    /// See [`PoolError`]; after [`PoolError::TimedOut`] the allocation may still be counted.
+    /// See [`PoolError`]; after [`PoolError::TimedOut`] or [`PoolError::Unreachable`] the allocation may still be
+    /// counted.
     pub async fn allocate(&self, tried: &[Name]) -> Result<Option<Name>, PoolError> {
-        todo!()
+        match self {
+            Self::Embedded(pool) => Ok(pool.allocate(tried)),
+            Self::Redis(pool) => pool.allocate(tried).await,
+        }
     }
 
     /// Adds members that are not there yet; counts that exist are kept. Returns how many were new.
+    ///
+    /// All of one call start from the same count. A member that was set aside and is added again starts anew and is
+    /// eligible; its old record stays until it is removed or set aside again.
+    ///
+    /// # Errors
+    /// See [`PoolError`]; a part of a list of more than 1,000 may have been added. Adding it again does no harm.
     pub async fn add(&self, members: &[Name], initial: Initial) -> Result<u64, PoolError> {
-        todo!()
+        match self {
+            Self::Embedded(pool) => Ok(pool.add(members, initial)),
+            Self::Redis(pool) => pool.add(members, initial).await,
+        }
     }
 
     /// Takes members out, also of those set aside. Returns how many were there.
+    ///
+    /// # Errors
+    /// See [`PoolError`]; a part of a list of more than 1,000 may have been removed.
     pub async fn remove(&self, members: &[Name]) -> Result<u64, PoolError> {
-        todo!()
+        match self {
+            Self::Embedded(pool) => Ok(pool.remove(members)),
+            Self::Redis(pool) => pool.remove(members).await,
+        }
     }
 
     /// Sets a member aside: it leaves the set and keeps its count and the reason. Idempotent; a member that is
     /// not in the set is left alone.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
     pub async fn park(&self, member: &Name, reason: &str) -> Result<(), PoolError> {
-        todo!()
+        match self {
+            Self::Embedded(pool) => {
+                pool.park(member, reason);
+                Ok(())
+            }
+            Self::Redis(pool) => pool.park(member, reason).await,
+        }
     }
 
-    /// Everyone eligible, least used first.
+    /// Everyone eligible, least used first, equal counts in member order.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
     pub async fn list(&self) -> Result<Vec<Entry>, PoolError> {
-        todo!()
+        match self {
+            Self::Embedded(pool) => Ok(pool.list()),
+            Self::Redis(pool) => pool.list().await,
+        }
     }
 
     /// Everyone set aside, in member order.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
     pub async fn parked(&self) -> Result<Vec<Parked>, PoolError> {
-        todo!()
+        match self {
+            Self::Embedded(pool) => Ok(pool.parked()),
+            Self::Redis(pool) => pool.parked().await,
+        }
     }
 }

@@ -1,0 +1,132 @@
+//! The body of an answer: a sentence of our own, or the origin's body as it streams through.
+//!
+//! A streamed body owns the upstream connection it comes on. When the last byte has passed, the connection is
+//! kept for the next request; when the body is dropped before that, the connection is closed with it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::client::conn::http1::SendRequest;
+
+use crate::client::Client;
+use crate::gateway::Worker;
+use crate::record::{Ended, Record};
+use crate::upload::Upload;
+use crate::upstream::Upstream;
+
+/// What hyper writes to the client behind the head.
+pub(crate) struct Answer {
+    content: Content,
+    record: Option<Box<Record>>,
+    client: Arc<Client>,
+}
+
+enum Content {
+    Own(Option<Bytes>),
+    Relayed { body: Incoming, connection: Option<Connection> },
+}
+
+/// An upstream connection, and where it goes when the exchange is over.
+pub(crate) struct Connection {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) sender: SendRequest<Upload>,
+}
+
+impl Answer {
+    /// A text of our own; empty for a head without a body.
+    pub(crate) fn own(text: Bytes, client: Arc<Client>, record: Option<Box<Record>>) -> Self {
+        Self { content: Content::Own(Some(text).filter(|text| !text.is_empty())), record, client }
+    }
+
+    /// The origin's body. `connection`: kept once the body has ended.
+    pub(crate) fn relayed(
+        body: Incoming,
+        connection: Connection,
+        client: Arc<Client>,
+        record: Option<Box<Record>>,
+    ) -> Self {
+        let mut content = Content::Relayed { body, connection: Some(connection) };
+        content.settle();
+        Self { content, record, client }
+    }
+}
+
+impl Content {
+    /// Gives the connection back if nothing more comes on it.
+    fn settle(&mut self) {
+        if let Self::Relayed { body, connection } = self
+            && body.is_end_stream()
+            && let Some(Connection { worker, upstream, sender }) = connection.take()
+        {
+            worker.upstreams.keep(&upstream, sender);
+        }
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Self { content, record, .. } = &mut *self;
+        let frame = match content {
+            Content::Own(text) => return Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+            Content::Relayed { body, .. } => std::task::ready!(Pin::new(body).poll_frame(cx)),
+        };
+        match &frame {
+            Some(Ok(frame)) => {
+                if let (Some(record), Some(chunk)) = (record, frame.data_ref()) {
+                    record.bytes += chunk.len() as u64;
+                }
+            }
+            Some(Err(_)) => {
+                if let Some(record) = record {
+                    record.ended = Ended::Upstream;
+                }
+                // hyper ends the client's connection at the error, so the cut is visible to the client.
+                *content = Content::Own(None);
+            }
+            None => {}
+        }
+        content.settle();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Own(text) => text.is_none(),
+            Content::Relayed { body, .. } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Own(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
+            Content::Relayed { body, .. } => body.size_hint(),
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(record) = &mut self.record {
+            if !self.content.is_over() && record.ended == Ended::Done {
+                record.ended = Ended::Client;
+            }
+        }
+        self.client.answered();
+    }
+}
+
+impl Content {
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Own(_) => true,
+            Self::Relayed { body, connection } => connection.is_none() || body.is_end_stream(),
+        }
+    }
+}

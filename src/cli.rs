@@ -1,0 +1,179 @@
+//! The command line: words in, exit codes out.
+//!
+//! | exit code | sysexits | meaning |
+//! |---|---|---|
+//! | 0 | EX_OK | done; for `serve`: drained |
+//! | 64 | EX_USAGE | the command line is wrong |
+//! | 66 | EX_NOINPUT | a file of proxies cannot be read |
+//! | 69 | EX_UNAVAILABLE | the store cannot be reached |
+//! | 71 | EX_OSERR | the address cannot be bound |
+//! | 78 | EX_CONFIG | the configuration is wrong; every mistake has been printed |
+
+mod pool;
+mod serve;
+
+use std::fmt::Display;
+use std::fs;
+use std::io::{self, IsTerminal as _, Read as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{self, Config, Flags, Sources, Store};
+use crate::pool::Pool;
+use crate::pool::embedded::Embedded;
+use crate::pool::redis::Redis;
+
+const USAGE: u8 = 64;
+const NO_INPUT: u8 = 66;
+const UNAVAILABLE: u8 = 69;
+const OS_ERROR: u8 = 71;
+const CONFIG: u8 = 78;
+
+/// A forward proxy gateway: each request goes through the least-used upstream proxy of a pool.
+#[derive(Parser)]
+#[command(name = "evenkeel", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the gateway (the default)
+    Serve(ServeArgs),
+    /// Run a gateway with three real local upstream proxies, to try with curl at once
+    Demo {
+        /// Where clients connect
+        #[arg(long, value_name = "ADDR")]
+        listen: Option<String>,
+    },
+    /// Validate the configuration and print all mistakes with line and key
+    Check(ConfigArgs),
+    /// Look at the pool in Redis, or change it
+    Pool(pool::PoolArgs),
+}
+
+#[derive(Args, Default)]
+struct ConfigArgs {
+    /// The configuration; without it, config.toml in the working directory if there is one
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the pool is kept: embedded, or redis://…, rediss://…, redis+unix://…
+    #[arg(long, value_name = "URL|embedded")]
+    store: Option<String>,
+    /// The sorted set of the pool
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+}
+
+#[derive(Args, Default)]
+struct ServeArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Where clients connect; port 0 takes any free port
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// An upstream proxy to add to the pool; may be repeated
+    #[arg(long, value_name = "URL")]
+    proxy: Vec<String>,
+    /// A file with an upstream proxy per line, - for standard input; may be repeated
+    #[arg(long, value_name = "FILE|-")]
+    proxies: Vec<PathBuf>,
+}
+
+/// A message for standard error, and the exit code that goes with it.
+struct Exit {
+    code: u8,
+    message: String,
+}
+
+impl Exit {
+    fn new(code: u8, message: impl Display) -> Self {
+        Self { code, message: message.to_string() }
+    }
+}
+
+/// Runs the program with the process's arguments.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => {
+            // Help and version are no errors to clap either, but everything else would exit with 2.
+            let _ = told.print();
+            return ExitCode::from(if told.use_stderr() { USAGE } else { 0 });
+        }
+    };
+    start_logging();
+    let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
+        Command::Serve(args) => args.load().and_then(serve::serve),
+        Command::Demo { listen } => serve::demo(listen),
+        Command::Check(args) => args.load(Flags::default()).map(|_| println!("the configuration is valid")),
+        Command::Pool(args) => pool::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(exit) => {
+            eprintln!("{}", exit.message.trim_end());
+            ExitCode::from(exit.code)
+        }
+    }
+}
+
+/// Lines on standard error; `RUST_LOG` chooses the level, info without it.
+fn start_logging() {
+    use tracing_subscriber::EnvFilter;
+    // fred reports every reconnect attempt; what follows from it is reported here once.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,fred=off"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}
+
+impl ConfigArgs {
+    fn load(self, flags: Flags) -> Result<Config, Exit> {
+        let flags = Flags { store: self.store, key: self.key, ..flags };
+        let sources = Sources { file: self.config, env: config::environment(), flags };
+        Config::load(&sources).map_err(|mistakes| Exit::new(CONFIG, mistakes))
+    }
+}
+
+impl ServeArgs {
+    fn load(self) -> Result<Config, Exit> {
+        let lists = self.proxies.iter().map(|file| Ok((file.display().to_string(), read_list(file)?)));
+        let flags = Flags {
+            listen: self.listen,
+            proxies: self.proxy,
+            lists: lists.collect::<Result<_, Exit>>()?,
+            ..Flags::default()
+        };
+        self.config.load(flags)
+    }
+}
+
+/// The text of a list of proxies, `-` being standard input.
+fn read_list(file: &PathBuf) -> Result<String, Exit> {
+    let read = if file.as_os_str() == "-" {
+        let mut text = String::new();
+        io::stdin().lock().read_to_string(&mut text).map(|_| text)
+    } else {
+        fs::read_to_string(file)
+    };
+    read.map_err(|error| Exit::new(NO_INPUT, format!("cannot read {}: {error}", file.display())))
+}
+
+/// A way to the pool; in Redis, one client for each call.
+fn connector(config: &config::Pool) -> impl Fn() -> Result<Pool, String> + Send + Sync + use<> {
+    let config = config.clone();
+    let embedded = Embedded::new();
+    move || match &config.store {
+        Store::Embedded => Ok(Pool::Embedded(embedded.clone())),
+        Store::Redis(url) => Redis::connect(url.expose(), &config.key, config.timeout).map(Pool::Redis),
+    }
+}

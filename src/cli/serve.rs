@@ -1,0 +1,166 @@
+//! `serve` and `demo`: bind, start, say so, wait for a signal, drain.
+
+use std::future::Future;
+use std::io::{self, Write as _};
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::{CONFIG, Exit, OS_ERROR, connector};
+use crate::config::{self, Config};
+use crate::demo;
+use crate::member::Name;
+use crate::pool::Pool;
+use crate::server::{self, Listeners};
+
+/// How often the configured members are offered to a store that cannot be reached.
+const SEED_EVERY: Duration = Duration::from_secs(1);
+
+pub(super) fn serve(config: Config) -> Result<(), Exit> {
+    let listeners = bind(&config)?;
+    let address = listeners.address();
+    run(config, listeners, |_| async move { say(&format!("listening on http://{address}\n")) })
+}
+
+pub(super) fn demo(listen: Option<String>) -> Result<(), Exit> {
+    let flags = config::Flags { listen, ..config::Flags::default() };
+    let sources = config::Sources { flags, ..config::Sources::default() };
+    let mut config = Config::load(&sources).map_err(|mistakes| Exit::new(CONFIG, mistakes))?;
+    let listeners = bind(&config)?;
+    let address = listeners.address();
+    // On threads of their own: what is measured at the gateway is then not slowed by them.
+    let actors = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let actors = actors.map_err(|error| Exit::new(OS_ERROR, error))?;
+    let started = actors.block_on(async {
+        for _ in 0..demo::UPSTREAMS {
+            config.pool.proxies.push(Name::from(format!("http://{}", demo::start_upstream().await?)));
+        }
+        demo::start_origin().await
+    });
+    let origin = started.map_err(|error| Exit::new(OS_ERROR, error))?;
+    let done = run(config, listeners, |pool| async move {
+        say(&format!("listening on http://{address}\n\n{}\n", demo::invitation(address, origin)));
+        demo::show(&pool).await;
+    });
+    actors.shutdown_background();
+    done
+}
+
+fn bind(config: &Config) -> Result<Listeners, Exit> {
+    let address = config.gateway.listen;
+    Listeners::bind(address, server::workers(&config.gateway))
+        .map_err(|error| Exit::new(OS_ERROR, format!("cannot listen on {address}: {error}")))
+}
+
+/// Serves until a signal comes. `ready` runs once the gateway serves, and is dropped when it drains.
+fn run<F, R>(config: Config, listeners: Listeners, ready: F) -> Result<(), Exit>
+where
+    F: FnOnce(Pool) -> R,
+    R: Future<Output = ()>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime: Runtime = runtime.map_err(|error| Exit::new(OS_ERROR, error))?;
+    let shutdown = CancellationToken::new();
+    let connect = connector(&config.pool);
+    runtime.block_on(async {
+        let mut signals = Signals::new().map_err(|error| Exit::new(OS_ERROR, error))?;
+        let pool = connect().map_err(|error| Exit::new(CONFIG, error))?;
+        let mut seeding = Seeding::new(pool.clone(), &config.pool);
+        // One try before the door opens, so that the first request finds the pool as configured.
+        seeding.attempt().await;
+        let (done, finished) = tokio::sync::oneshot::channel();
+        let workers = {
+            let shutdown = shutdown.clone();
+            move || done.send(server::run(config, listeners, connect, shutdown))
+        };
+        thread::spawn(workers);
+        tokio::pin!(finished);
+        tokio::select! {
+            name = signals.next() => tracing::info!(signal = name, "draining; a second signal ends it at once"),
+            result = &mut finished => return ended(result),
+            () = async { tokio::join!(ready(pool), seeding.persist()); std::future::pending().await } => {}
+        }
+        shutdown.cancel();
+        tokio::select! {
+            result = finished => ended(result),
+            name = signals.next() => {
+                tracing::warn!(signal = name, "ended at once");
+                Ok(())
+            }
+        }
+    })
+}
+
+fn ended<E>(result: Result<Result<(), String>, E>) -> Result<(), Exit> {
+    match result {
+        Ok(result) => result.map_err(|error| Exit::new(OS_ERROR, error)),
+        Err(_) => Err(Exit::new(OS_ERROR, "the workers ended without a result")),
+    }
+}
+
+/// A closed standard output is no reason not to serve.
+fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Adds the configured members to the store, as soon as it can be reached.
+struct Seeding {
+    /// Taken when done: a Redis client nobody needs is a connection nobody needs.
+    pool: Option<Pool>,
+    members: Vec<Name>,
+    initial: crate::pool::Initial,
+    has_complained: bool,
+}
+
+impl Seeding {
+    fn new(pool: Pool, config: &config::Pool) -> Self {
+        let members = config.proxies.clone();
+        let pool = Some(pool).filter(|_| !members.is_empty());
+        Self { pool, members, initial: config.initial, has_complained: false }
+    }
+
+    async fn attempt(&mut self) {
+        let Some(pool) = &self.pool else { return };
+        match pool.add(&self.members, self.initial).await {
+            Ok(added) => {
+                tracing::info!(configured = self.members.len(), added, "the pool has the configured proxies");
+                self.pool = None;
+            }
+            Err(error) if !self.has_complained => {
+                tracing::warn!(%error, "cannot add the configured proxies to the pool yet; trying on");
+                self.has_complained = true;
+            }
+            Err(_) => {}
+        }
+    }
+
+    async fn persist(mut self) {
+        while self.pool.is_some() {
+            tokio::time::sleep(SEED_EVERY).await;
+            self.attempt().await;
+        }
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    term: Signal,
+    int: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "SIGTERM",
+            _ = self.int.recv() => "SIGINT",
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! One client connection from accept to close: requests while there are any, then perhaps a tunnel.
+//!
+//! hyper speaks HTTP on it; this file keeps the time and owns the socket in between.
+//! - A connection that has nothing to say is *parked*: taken out of hyper, with its buffers, until bytes come.
+//! - hyper's deadlines need a timer per request; here one timer per connection looks at what phase it is in.
+//! - hyper's bare replies to malformed heads are replaced by ours, which say what went wrong.
+//! - After the last answer the socket lingers: closing it with unread bytes would reset the connection and could take the
+//!   answer with it (RFC 9112 §9.6).
+//!
+//! A tunnel takes the socket over in the same task: no upgrade machinery, no second task.
+
+use std::convert::Infallible;
+use std::future::{Future as _, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use hyper::StatusCode;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::config;
+use crate::error::Failure;
+use crate::gateway::{self, Worker};
+use crate::record::{Ended, Record};
+use crate::tunnel::{self, Carried, Tunnel};
+
+/// How long a connection stays in hyper with nothing to say. Setting hyper up again costs about a microsecond.
+const PARK_AFTER: Duration = Duration::from_secs(1);
+/// How often the phase of a busy connection is looked at, unless a shorter deadline asks for more.
+const TICK: Duration = Duration::from_secs(1);
+/// How long the rest of a client's unwanted bytes is read away after the last answer.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Where in a request a connection is. The order of the numbers means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Phase {
+    /// Between requests; everything written has been flushed.
+    Idle = 0,
+    /// Some of a request head has arrived.
+    Head = 1,
+    /// A request is being answered.
+    Busy = 2,
+    /// The answer has been handed to hyper whole, but not yet to the socket.
+    Flushing = 3,
+}
+
+/// What is known of a client connection; shared by its socket, its requests and its answers.
+pub(crate) struct Client {
+    pub(crate) address: SocketAddr,
+    epoch: Instant,
+    phase: AtomicU8,
+    /// Milliseconds since `epoch`: when the phase began.
+    since_ms: AtomicU64,
+    /// Likewise: when a byte last moved on the socket.
+    moved_ms: AtomicU64,
+    has_asked: AtomicBool,
+    saw_eof: AtomicBool,
+    /// The status hyper wanted to answer a malformed head with, 0 if none.
+    refusal: AtomicU16,
+    tunnel: Mutex<Option<(Tunnel, Option<Box<Record>>)>>,
+}
+
+impl Client {
+    fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            epoch: Instant::now(),
+            phase: AtomicU8::new(Phase::Idle as u8),
+            since_ms: AtomicU64::new(0),
+            moved_ms: AtomicU64::new(0),
+            has_asked: AtomicBool::new(false),
+            saw_eof: AtomicBool::new(false),
+            refusal: AtomicU16::new(0),
+            tunnel: Mutex::new(None),
+        }
+    }
+
+    /// A whole request head has been read.
+    pub(crate) fn asked(&self) {
+        self.has_asked.store(true, Ordering::Relaxed);
+        self.enter(Phase::Busy);
+    }
+
+    /// The answer's last byte has been given to hyper.
+    pub(crate) fn answered(&self) {
+        self.enter(Phase::Flushing);
+    }
+
+    /// After the answer now being written, the socket belongs to a tunnel.
+    pub(crate) fn continue_as_tunnel(&self, far: Tunnel, record: Option<Box<Record>>) {
+        *self.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some((far, record));
+    }
+
+    fn take_tunnel(&self) -> Option<(Tunnel, Option<Box<Record>>)> {
+        self.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Idle,
+            1 => Phase::Head,
+            2 => Phase::Busy,
+            _ => Phase::Flushing,
+        }
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Relaxed);
+        self.since_ms.store(self.now_ms(), Ordering::Relaxed);
+    }
+
+    fn moved(&self) {
+        self.moved_ms.store(self.now_ms(), Ordering::Relaxed);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.epoch.elapsed().as_millis() as u64
+    }
+
+    /// When a connection with nothing to say has said nothing for long enough.
+    fn quiet_until(&self, limits: &config::Gateway) -> Instant {
+        // A new connection owes a head; a kept-alive one may think.
+        let patience = if self.has_asked.load(Ordering::Relaxed) { limits.idle_timeout } else { limits.head_timeout };
+        self.epoch + Duration::from_millis(self.since_ms.load(Ordering::Relaxed)) + patience
+    }
+
+    /// What to do with the connection now.
+    fn judge(&self, limits: &config::Gateway) -> Verdict {
+        let lasted =
+            |since: &AtomicU64| Duration::from_millis(self.now_ms().saturating_sub(since.load(Ordering::Relaxed)));
+        match self.phase() {
+            Phase::Idle if lasted(&self.since_ms) >= PARK_AFTER => Verdict::Park,
+            Phase::Head if lasted(&self.since_ms) >= limits.head_timeout => Verdict::TooSlow,
+            // Whatever moves in an exchange moves on the client's socket too, in one direction or the other.
+            Phase::Busy | Phase::Flushing
+                if lasted(&self.moved_ms).min(lasted(&self.since_ms)) >= limits.tunnel_idle_timeout =>
+            {
+                Verdict::Stalled
+            }
+            _ => Verdict::GoOn,
+        }
+    }
+}
+
+enum Verdict {
+    GoOn,
+    Park,
+    TooSlow,
+    Stalled,
+    /// hyper has finished with the connection, perhaps because the head made no sense to it.
+    Over {
+        is_unreadable: bool,
+    },
+}
+
+/// Serves a client until it leaves, falls silent or the gateway drains.
+pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, address: SocketAddr) {
+    let client = Arc::new(Client::new(address));
+    let (mut socket, mut unread) = (socket, Bytes::new());
+    loop {
+        if unread.is_empty() && !has_bytes(&worker, &client, &socket).await {
+            return;
+        }
+        // On the heap, so that a parked connection holds nothing of it.
+        match Box::pin(speak(&worker, &client, socket, unread)).await {
+            Some((parked, early)) => (socket, unread) = (parked, early),
+            None => return,
+        }
+    }
+}
+
+/// Waits for a silent client's next bytes; false when it is time to close.
+async fn has_bytes(worker: &Worker, client: &Client, socket: &TcpStream) -> bool {
+    tokio::select! {
+        biased;
+        readable = timeout_at(client.quiet_until(&worker.config.gateway), socket.readable()) => matches!(readable, Ok(Ok(()))),
+        () = worker.drain.cancelled() => false,
+    }
+}
+
+/// Speaks HTTP until the client falls silent (then the socket comes back, with bytes read but not used) or it is over.
+async fn speak(
+    worker: &Arc<Worker>,
+    client: &Arc<Client>,
+    socket: TcpStream,
+    unread: Bytes,
+) -> Option<(TcpStream, Bytes)> {
+    let io = TokioIo::new(ClientSocket { socket, unread, client: client.clone() });
+    let service = {
+        let (worker, client) = (worker.clone(), client.clone());
+        service_fn(move |request| {
+            let answer = gateway::serve(worker.clone(), client.clone(), request);
+            Box::pin(async move { Ok::<_, Infallible>(answer.await) })
+        })
+    };
+    let mut connection = worker.http.serve_connection(io, service);
+    let limits = &worker.config.gateway;
+    let every = TICK.min(limits.head_timeout / 4).min(limits.idle_timeout / 4).max(Duration::from_millis(10));
+    let mut tick = pin!(sleep(every));
+    let mut drain = pin!(worker.drain.cancelled());
+    let (mut is_registered, mut is_closing) = (false, false);
+    let verdict = poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(end) = connection.poll_without_shutdown(cx) {
+                return Poll::Ready(Verdict::Over { is_unreadable: end.is_err_and(|error| error.is_parse()) });
+            }
+            if !is_registered {
+                // Polled once for its wake-up; from then on the flag is asked, which takes no lock.
+                is_registered = true;
+                let _ = drain.as_mut().poll(cx);
+            }
+            if !is_closing && worker.is_draining.load(Ordering::Acquire) {
+                is_closing = true;
+                Pin::new(&mut connection).graceful_shutdown();
+                continue;
+            }
+            ready!(tick.as_mut().poll(cx));
+            match client.judge(limits) {
+                Verdict::GoOn => tick.as_mut().reset(Instant::now() + every),
+                verdict => return Poll::Ready(verdict),
+            }
+        }
+    })
+    .await;
+    let parts = connection.into_parts();
+    let ClientSocket { mut socket, .. } = parts.io.into_inner();
+    match verdict {
+        Verdict::Park => return Some((socket, parts.read_buf)),
+        Verdict::Stalled | Verdict::GoOn => return None,
+        Verdict::TooSlow => say(worker, &mut socket, Failure::ClientSlow).await,
+        Verdict::Over { is_unreadable } => {
+            if let Some((far, record)) = client.take_tunnel() {
+                carry(worker, socket, parts.read_buf, far, record).await;
+                return None;
+            }
+            match StatusCode::from_u16(client.refusal.load(Ordering::Relaxed)) {
+                Ok(status @ (StatusCode::URI_TOO_LONG | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)) => {
+                    say(worker, &mut socket, Failure::TooLarge(status)).await;
+                }
+                Err(_) if !is_unreadable => {}
+                _ => say(worker, &mut socket, Failure::BadRequest("this is not an HTTP/1.1 request")).await,
+            }
+        }
+    }
+    if !client.saw_eof.load(Ordering::Relaxed) {
+        linger(socket).await;
+    }
+    None
+}
+
+/// Writes an answer of our own on a socket that hyper has left.
+pub(crate) async fn say(worker: &Worker, socket: &mut TcpStream, failure: Failure) {
+    let _ = timeout(LINGER, socket.write_all(&gateway::bare_refusal(worker, failure))).await;
+}
+
+/// Closes gently: first our direction, then, when the client has seen that or had its time, the rest.
+pub(crate) async fn linger(mut socket: TcpStream) {
+    let drained = async {
+        socket.shutdown().await?;
+        let mut unwanted = [0; 4096];
+        while socket.read(&mut unwanted).await? > 0 {}
+        io::Result::Ok(())
+    };
+    let _ = timeout(LINGER, drained).await;
+}
+
+async fn carry(worker: &Worker, socket: TcpStream, early: Bytes, far: Tunnel, mut record: Option<Box<Record>>) {
+    let carried = Carried::default();
+    let end = tunnel::relay(socket, early, far, worker.config.gateway.tunnel_idle_timeout, &carried).await;
+    if let Some(record) = &mut record {
+        record.bytes = carried.to_client.load(Ordering::Relaxed);
+        record.ended = match end {
+            tunnel::End::Closed => Ended::Done,
+            tunnel::End::ClientFailed => Ended::Client,
+            tunnel::End::UpstreamFailed => Ended::Upstream,
+            tunnel::End::Idle => Ended::Gateway,
+        };
+    }
+}
+
+/// The client's socket as hyper sees it; keeps [`Client`] informed of what passes.
+struct ClientSocket {
+    socket: TcpStream,
+    /// Read by an earlier turn of hyper, not yet used.
+    unread: Bytes,
+    client: Arc<Client>,
+}
+
+impl ClientSocket {
+    /// hyper writes between requests only to refuse what it could not read; our own refusal goes out instead.
+    fn is_refusal(&self, bytes: &[u8]) -> bool {
+        if !matches!(self.client.phase(), Phase::Idle | Phase::Head) {
+            return false;
+        }
+        let status = bytes.get(9..12).and_then(|digits| StatusCode::from_bytes(digits).ok());
+        self.client.refusal.store(status.unwrap_or(StatusCode::BAD_REQUEST).as_u16(), Ordering::Relaxed);
+        true
+    }
+}
+
+impl AsyncRead for ClientSocket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        if self.unread.is_empty() {
+            ready!(Pin::new(&mut self.socket).poll_read(cx, buf))?;
+        } else {
+            let length = self.unread.len().min(buf.remaining());
+            buf.put_slice(&self.unread[..length]);
+            self.unread.advance(length);
+        }
+        if buf.filled().len() == before {
+            self.client.saw_eof.store(true, Ordering::Relaxed);
+        } else {
+            if self.client.phase() == Phase::Idle {
+                self.client.enter(Phase::Head);
+            }
+            self.client.moved();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for ClientSocket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.is_refusal(buf) {
+            return Poll::Ready(Ok(buf.len()));
+        }
+        let written = ready!(Pin::new(&mut self.socket).poll_write(cx, buf))?;
+        self.client.moved();
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if bufs.first().is_some_and(|first| self.is_refusal(first)) {
+            return Poll::Ready(Ok(bufs.iter().map(|buf| buf.len()).sum()));
+        }
+        let written = ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, bufs))?;
+        self.client.moved();
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    /// hyper flushes the socket once its own buffer is empty: then an answer is really out.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.client.phase() == Phase::Flushing {
+            self.client.enter(Phase::Idle);
+        }
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

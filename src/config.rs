@@ -1,0 +1,330 @@
+//! config.toml, the environment and the flags → [`Config`], or every mistake in them at once.
+//!
+//! `read` is the schema: each key is named there once, beside its default, the form its value takes and its
+//! place in [`Config`]. File, environment and flags go the same way through it; a flag beats the environment,
+//! which beats the file, which beats the default. A value that is beaten is still checked.
+//! Afterwards nothing is optional or unchecked: what a [`Config`] holds can be used as it is.
+//! Not here: opening what is named (sockets, stores), reading `--proxies` files, and the command line itself.
+
+mod mistake;
+mod proxies;
+mod reader;
+mod store;
+mod value;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use mistake::{Mistake, Mistakes};
+pub use proxies::{list, proxy};
+pub use store::{RedisUrl, Store};
+
+use crate::member;
+use crate::pool::Initial;
+use reader::{Document, Reader};
+
+/// Read when no `--config` is given and the working directory has it.
+const FILE: &str = "config.toml";
+
+/// What one gateway does, every value checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The side towards clients.
+    pub gateway: Gateway,
+    /// Where the upstream proxies and their counts are kept.
+    pub pool: Pool,
+    /// The side towards upstream proxies.
+    pub upstream: Upstream,
+    /// Further attempts after a failure.
+    pub retry: Retry,
+    /// What is written to standard error.
+    pub log: Log,
+}
+
+/// `[gateway]`: the side towards clients.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gateway {
+    /// Where clients connect; port 0 lets the system choose one.
+    pub listen: SocketAddr,
+    /// Worker threads; 0: one per core.
+    pub threads: usize,
+    /// Clients connected at once; 0: what the descriptor limit allows.
+    pub max_connections: usize,
+    /// The longest a client may take for a whole request head.
+    pub head_timeout: Duration,
+    /// How long a kept-alive client may have nothing to say.
+    pub idle_timeout: Duration,
+    /// How long a tunnel may stand in which nothing moves either way.
+    pub tunnel_idle_timeout: Duration,
+    /// How long running requests may go on after SIGTERM; zero cuts them at once.
+    pub drain_timeout: Duration,
+    /// Which answers carry `Proxy-Status`.
+    pub proxy_status: ProxyStatus,
+    /// Whether `Via` is added, and with it loops through other proxies are found.
+    pub via: bool,
+}
+
+/// Which answers say in `Proxy-Status` (RFC 9209) what happened to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyStatus {
+    /// Every answer.
+    Always,
+    /// Only those the gateway makes itself.
+    Errors,
+    /// None.
+    Never,
+}
+
+/// `[pool]`: where the upstream proxies and their counts are kept.
+#[derive(Clone, PartialEq)]
+pub struct Pool {
+    /// Who keeps it.
+    pub store: Store,
+    /// The sorted set: 1 to 512 bytes, and with a `{tag}` when the store is a cluster.
+    pub key: String,
+    /// The longest a request waits for the store.
+    pub timeout: Duration,
+    /// Added at start if absent, in this order and each once; all of them can be dialed.
+    pub proxies: Vec<member::Name>,
+    /// The count a newcomer starts from.
+    pub initial: Initial,
+}
+
+/// `[upstream]`: the side towards upstream proxies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upstream {
+    /// TCP, TLS and proxy handshake together.
+    pub dial_timeout: Duration,
+    /// Until the response head.
+    pub response_timeout: Duration,
+    /// How long a kept-alive connection may be reused; zero: never.
+    pub idle_timeout: Duration,
+}
+
+/// `[retry]`: further attempts after a failure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Retry {
+    /// Counting the first: 1 to 64.
+    pub attempts: u32,
+    /// No attempt begins later than this after the request; zero: only the first.
+    pub deadline: Duration,
+    /// The largest request body kept for a second try, in bytes.
+    pub replay_bytes: usize,
+}
+
+/// `[log]`: what is written to standard error.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Log {
+    /// One line per request.
+    pub requests: bool,
+}
+
+/// Where values may come from; [`Config::load`] gives their order.
+#[derive(Clone, Default)]
+pub struct Sources {
+    /// `--config`: must exist. Without it, `config.toml` in the working directory if there is one.
+    pub file: Option<PathBuf>,
+    /// Names and values; what does not look like `EVENKEEL_TABLE__KEY` is ignored.
+    pub env: Vec<(String, String)>,
+    /// What the command line said.
+    pub flags: Flags,
+}
+
+/// What the command line said.
+#[derive(Clone, Default)]
+pub struct Flags {
+    /// `--listen`
+    pub listen: Option<String>,
+    /// `--store`
+    pub store: Option<String>,
+    /// `--key`
+    pub key: Option<String>,
+    /// Every `--proxy`: added to `pool.proxies`.
+    pub proxies: Vec<String>,
+    /// Every `--proxies`, as its name and its text: added after those of `--proxy`.
+    pub lists: Vec<(String, String)>,
+}
+
+impl Config {
+    /// Reads everything that was given. Flags beat the environment, which beats the file, which beats defaults;
+    /// only proxies given by flag are added to those of `pool.proxies` instead.
+    ///
+    /// # Errors
+    /// Every mistake in any of the sources: those of the file by line, then the environment's and the flags'.
+    pub fn load(sources: &Sources) -> Result<Self, Mistakes> {
+        let mut mistakes = Vec::new();
+        let file = reader::read_file(sources.file.as_deref(), FILE).unwrap_or_else(|mistake| {
+            mistakes.push(mistake);
+            None
+        });
+        let document = file
+            .as_ref()
+            .and_then(|(name, text)| Document::parse(name, text).map_err(|syntax| mistakes.extend(syntax)).ok());
+        let mut reader = Reader::new(document.as_ref(), &sources.env, &sources.flags);
+        let mut config = read(&mut reader);
+        mistakes.extend(reader.finish());
+        config.pool.proxies.extend(sources.flags.proxies(&mut mistakes));
+        let mut seen = HashSet::new();
+        config.pool.proxies.retain(|name| seen.insert(name.clone()));
+        if mistakes.is_empty() { Ok(config) } else { Err(Mistakes::from(mistakes)) }
+    }
+}
+
+/// What an empty file gives.
+impl Default for Config {
+    fn default() -> Self {
+        read(&mut Reader::new(None, &[], &Flags::default()))
+    }
+}
+
+impl Flags {
+    /// The one value the command line gave for a key, with the flag's name.
+    fn get(&self, key: &str) -> Option<(&'static str, &str)> {
+        let (flag, value) = match key {
+            "gateway.listen" => ("--listen", &self.listen),
+            "pool.store" => ("--store", &self.store),
+            "pool.key" => ("--key", &self.key),
+            _ => return None,
+        };
+        value.as_deref().map(|value| (flag, value))
+    }
+
+    fn proxies(&self, mistakes: &mut Vec<Mistake>) -> Vec<member::Name> {
+        let mut names = Vec::new();
+        for text in &self.proxies {
+            match proxy(text) {
+                Ok(name) => names.push(name),
+                Err(why) => mistakes.push(Mistake::new("--proxy", None, "", why)),
+            }
+        }
+        for (source, text) in &self.lists {
+            let (listed, wrong) = list(source, text);
+            names.extend(listed);
+            mistakes.extend(wrong);
+        }
+        names
+    }
+}
+
+/// The environment's variables that may be ours, for [`Sources::env`]. Bytes that are not UTF-8 become U+FFFD;
+/// `std::env::vars` would panic over them, also in a variable that is none of our business.
+pub fn environment() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+        .filter(|(name, _)| name.starts_with(reader::PREFIX))
+        .collect()
+}
+
+/// Only this machine: an open proxy must be asked for.
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+/// A head is a few kilobytes, a few seconds on the slowest line; longer is a client that holds on to a place.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Above the 60 s after which common clients and balancers give an idle connection up, so that they close first.
+const CLIENT_IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+/// Long polls and quiet WebSockets live in tunnels; their pings come every few minutes at most.
+const TUNNEL_IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// What Kubernetes waits between SIGTERM and SIGKILL.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// The braces keep all keys of a pool in one Redis Cluster slot.
+const KEY: &str = "evenkeel:{default}";
+/// Redis answers within milliseconds; whoever waits a second waits for one that is gone.
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Three lost SYNs (1 s, 2 s, 4 s) and the handshakes after them.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The origin's time to think, seen through the upstream proxy; curl and browsers wait longer.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Common proxies and servers close after 5 s or more; reuse after that meets a closed connection.
+const UPSTREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Two of three proxies may be down before a client hears of it.
+const ATTEMPTS: u32 = 3;
+/// One whole dial timeout and half a second one: a client seldom waits longer for a first byte.
+const DEADLINE: Duration = Duration::from_secs(15);
+/// Forms and API calls fit; uploads, kept per request in memory, do not.
+const REPLAY_BYTES: usize = 64 << 10;
+
+/// A pool is tried member by member while a client waits; more attempts than this serve nobody.
+const MAX_ATTEMPTS: u64 = 64;
+/// Far more than there are cores.
+const MAX_THREADS: u64 = 1024;
+/// More than any descriptor limit.
+const MAX_CONNECTIONS: u64 = u32::MAX as u64;
+/// Bytes of one body in memory, times every request that runs.
+const MAX_REPLAY_BYTES: u64 = 16 << 20;
+
+/// The schema, in the order of config.toml.
+fn read(reader: &mut Reader<'_>) -> Config {
+    let gateway = Gateway {
+        listen: reader.key("gateway.listen", LISTEN, value::address),
+        threads: reader.key("gateway.threads", 0, value::whole(0..=MAX_THREADS)),
+        max_connections: reader.key("gateway.max_connections", 0, value::whole(0..=MAX_CONNECTIONS)),
+        head_timeout: reader.key("gateway.head_timeout", HEAD_TIMEOUT, value::timeout),
+        idle_timeout: reader.key("gateway.idle_timeout", CLIENT_IDLE_TIMEOUT, value::timeout),
+        tunnel_idle_timeout: reader.key("gateway.tunnel_idle_timeout", TUNNEL_IDLE_TIMEOUT, value::timeout),
+        drain_timeout: reader.key("gateway.drain_timeout", DRAIN_TIMEOUT, value::duration),
+        proxy_status: reader.key("gateway.proxy_status", ProxyStatus::Always, ProxyStatus::read),
+        via: reader.key("gateway.via", false, value::switch),
+    };
+    let store = reader.key("pool.store", Store::Embedded, Store::read);
+    let pool = Pool {
+        key: reader.key("pool.key", KEY.to_owned(), |value| store::key(value, &store)),
+        store,
+        timeout: reader.key("pool.timeout", STORE_TIMEOUT, value::timeout),
+        proxies: reader.list("pool.proxies", proxy),
+        initial: reader.key("pool.initial", Initial::Min, initial),
+    };
+    let upstream = Upstream {
+        dial_timeout: reader.key("upstream.dial_timeout", DIAL_TIMEOUT, value::timeout),
+        response_timeout: reader.key("upstream.response_timeout", RESPONSE_TIMEOUT, value::timeout),
+        idle_timeout: reader.key("upstream.idle_timeout", UPSTREAM_IDLE_TIMEOUT, value::duration),
+    };
+    let retry = Retry {
+        attempts: reader.key("retry.attempts", ATTEMPTS, value::whole(1..=MAX_ATTEMPTS)),
+        deadline: reader.key("retry.deadline", DEADLINE, value::duration),
+        replay_bytes: reader.key("retry.replay_bytes", REPLAY_BYTES, value::bytes(MAX_REPLAY_BYTES)),
+    };
+    let log = Log { requests: reader.key("log.requests", false, value::switch) };
+    Config { gateway, pool, upstream, retry, log }
+}
+
+impl ProxyStatus {
+    fn read(value: &value::Value<'_>) -> Result<Self, String> {
+        match value.text() {
+            Some("always") => Ok(Self::Always),
+            Some("errors") => Ok(Self::Errors),
+            Some("never") => Ok(Self::Never),
+            _ => Err(format!(r#"must be "always", "errors" or "never", not {value}"#)),
+        }
+    }
+}
+
+fn initial(value: &value::Value<'_>) -> Result<Initial, String> {
+    /// Scores are doubles: above this, adding 1 may change nothing.
+    const MAX: u64 = 1 << 53;
+    match value.text() {
+        Some("min") => Ok(Initial::Min),
+        _ => value
+            .whole()
+            .filter(|&count| count <= MAX)
+            .map(Initial::Count)
+            .ok_or_else(|| format!(r#"must be "min" or a whole number from 0 to {MAX}, not {value}"#)),
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let proxies: Vec<String> = self.proxies.iter().map(|name| member::masked(name)).collect();
+        f.debug_struct("Pool")
+            .field("store", &self.store)
+            .field("key", &self.key)
+            .field("timeout", &self.timeout)
+            .field("proxies", &proxies)
+            .field("initial", &self.initial)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

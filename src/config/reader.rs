@@ -1,0 +1,301 @@
+//! Looks each key up in every source, and keeps what goes wrong.
+//!
+//! The schema asks for its keys one by one; when it is through, [`Reader::finish`] knows every key there is, and so
+//! which of those that were given mean nothing.
+
+use std::path::Path;
+
+use toml::de::{DeTable, DeValue};
+
+use super::mistake::masked;
+use super::value::Value;
+use super::{Flags, Mistake};
+
+/// Begins every variable of ours, which has `__` after its table too. Kubernetes sets others that begin so.
+pub(super) const PREFIX: &str = "EVENKEEL_";
+
+/// A file's tables and values, with the line of each.
+pub(super) struct Document<'a> {
+    name: &'a str,
+    /// Where each line but the first begins.
+    lines: Vec<usize>,
+    root: DeTable<'a>,
+}
+
+pub(super) struct Reader<'a> {
+    document: Option<&'a Document<'a>>,
+    env: &'a [(String, String)],
+    flags: &'a Flags,
+    keys: Vec<&'static str>,
+    mistakes: Vec<Mistake>,
+}
+
+/// A value and where it was given.
+struct Given<'a> {
+    source: &'a str,
+    line: Option<usize>,
+    /// Empty where the source's name is the key.
+    key: &'static str,
+    value: Value<'a>,
+}
+
+/// The file's name as given and its text. `None` when none was asked for and there is no `usual` one.
+pub(super) fn read_file(asked: Option<&Path>, usual: &str) -> Result<Option<(String, String)>, Mistake> {
+    let path = asked.unwrap_or(Path::new(usual));
+    let name = path.display().to_string();
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if asked.is_none() && error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            let why = format!("cannot be read: {error}; give --config the name of a file that can");
+            return Err(Mistake::new(&name, None, "", why));
+        }
+    };
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Some((name, text))),
+        Err(error) => {
+            let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = 1 + valid.iter().filter(|&&byte| byte == b'\n').count();
+            Err(Mistake::new(&name, Some(line), "", "is not UTF-8; save the file as UTF-8 text"))
+        }
+    }
+}
+
+impl<'a> Document<'a> {
+    /// # Errors
+    /// The lines that are not TOML. The rest of such a file is not looked at: a broken line may move what follows
+    /// to another table, and every key in it would seem unknown.
+    pub(super) fn parse(name: &'a str, text: &'a str) -> Result<Self, Vec<Mistake>> {
+        let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
+        let (root, errors) = DeTable::parse_recoverable(text);
+        let document = Self { name, lines, root: root.into_inner() };
+        let mut mistakes: Vec<Mistake> = errors.iter().map(|error| document.syntax(error)).collect();
+        mistakes.sort_by_key(Mistake::line);
+        // After the first of a line, the parser is mostly lost.
+        mistakes.dedup_by_key(|mistake| mistake.line());
+        if mistakes.is_empty() { Ok(document) } else { Err(mistakes) }
+    }
+
+    /// The parser's message names what it expected and never quotes the file.
+    fn syntax(&self, error: &toml::de::Error) -> Mistake {
+        let line = error.span().map(|span| self.line(span.start));
+        let advice = match error.message() {
+            "duplicate key" => "keep one of them",
+            _ => "write key = value, text in quotes",
+        };
+        Mistake::new(self.name, line, "", format!("is not TOML: {}; {advice}", error.message()))
+    }
+
+    fn line(&self, offset: usize) -> usize {
+        1 + self.lines.partition_point(|&start| start <= offset)
+    }
+
+    #[cfg(test)]
+    pub(super) fn has(&'a self, key: &'static str) -> bool {
+        self.get(key).is_some()
+    }
+
+    fn get(&'a self, key: &'static str) -> Option<Given<'a>> {
+        let (table, name) = key.split_once('.')?;
+        let (at, value) = self.root.get(table)?.get_ref().as_table()?.get_key_value(name)?;
+        let line = Some(self.line(at.span().start));
+        Some(Given { source: self.name, line, key, value: Value::Toml(value.get_ref()) })
+    }
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(document: Option<&'a Document<'a>>, env: &'a [(String, String)], flags: &'a Flags) -> Self {
+        Self { document, env, flags, keys: Vec::new(), mistakes: Vec::new() }
+    }
+
+    /// The value of the strongest source that has one; `form` tells what it may be.
+    pub(super) fn key<T>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        form: impl Fn(&Value<'_>) -> Result<T, String>,
+    ) -> T {
+        let mut result = default;
+        for given in self.given(key) {
+            match form(&given.value) {
+                Ok(value) => result = value,
+                Err(why) => self.mistakes.push(given.mistake(why)),
+            }
+        }
+        result
+    }
+
+    /// As [`Reader::key`], for a list of texts that is empty by default; what is wrong with one item is said of it.
+    pub(super) fn list<T>(&mut self, key: &'static str, form: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
+        let mut result = Vec::new();
+        for given in self.given(key) {
+            let items = match given.value.items() {
+                Ok(items) => items,
+                Err(why) => {
+                    self.mistakes.push(given.mistake(why));
+                    continue;
+                }
+            };
+            result.clear();
+            for (n, (item, offset)) in items.iter().enumerate() {
+                let text = item.text().ok_or_else(|| format!("must be text in quotes, not {item}"));
+                match text.and_then(&form) {
+                    Ok(value) => result.push(value),
+                    Err(why) => self.mistakes.push(given.mistake_at(n, self.line(*offset), why)),
+                }
+            }
+        }
+        result
+    }
+
+    /// The keys asked for so far, in the schema's order.
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> &[&'static str] {
+        &self.keys
+    }
+
+    /// Everything that went wrong, the file's by line, once the schema has asked for every key.
+    pub(super) fn finish(mut self) -> Vec<Mistake> {
+        if let Some(document) = self.document {
+            self.refuse_unknown_keys(document);
+        }
+        self.refuse_unknown_variables();
+        let file = self.document.map(|document| document.name);
+        self.mistakes.sort_by_key(|mistake| match mistake.line() {
+            Some(line) if file == Some(mistake.source()) => line,
+            _ => usize::MAX,
+        });
+        self.mistakes
+    }
+
+    /// From the weakest source to the strongest.
+    fn given(&mut self, key: &'static str) -> impl Iterator<Item = Given<'a>> + use<'a> {
+        self.keys.push(key);
+        let word = |source, value: &'a str| Given { source, line: None, key: "", value: Value::Word(value.into()) };
+        let name = variable(key);
+        let file = self.document.and_then(|document| document.get(key));
+        let env = self.env.iter().find(|(set, _)| *set == name).map(|(set, value)| word(set, value));
+        let flag = self.flags.get(key).map(|(flag, value)| word(flag, value));
+        file.into_iter().chain(env).chain(flag)
+    }
+
+    fn line(&self, offset: Option<usize>) -> Option<usize> {
+        Some(self.document?.line(offset?))
+    }
+
+    fn refuse_unknown_keys(&mut self, document: &Document<'_>) {
+        for (table, value) in &document.root {
+            let name = table.get_ref().as_ref();
+            let mut refuse = |offset: usize, key: &str, why: String| {
+                let line = Some(document.line(offset));
+                self.mistakes.push(Mistake::new(document.name, line, &masked(key), why));
+            };
+            let is_known = tables(&self.keys).any(|known| known == name);
+            match (value.get_ref(), is_known) {
+                (DeValue::Table(entries), true) => {
+                    for (key, _) in entries {
+                        let full = format!("{name}.{}", key.get_ref());
+                        if !self.keys.contains(&full.as_str()) {
+                            refuse(key.span().start, &full, unknown_key(&self.keys, &full));
+                        }
+                    }
+                }
+                (DeValue::Table(_), false) => refuse(table.span().start, name, unknown_table(&self.keys, name)),
+                (_, true) => {
+                    refuse(table.span().start, name, format!("is a table; write [{name}], and its keys below"))
+                }
+                (_, false) => refuse(table.span().start, name, unknown_key(&self.keys, name)),
+            }
+        }
+    }
+
+    fn refuse_unknown_variables(&mut self) {
+        for (name, _) in self.env {
+            let Some(key) = name.strip_prefix(PREFIX).filter(|key| key.contains("__")) else { continue };
+            if self.keys.iter().any(|known| variable(known) == *name) {
+                continue;
+            }
+            let meant = nearest_key(&self.keys, &key.to_lowercase().replacen("__", ".", 1));
+            let advice = meant.map_or("unset it".to_owned(), |key| format!("did you mean {}?", variable(key)));
+            self.mistakes.push(Mistake::new(&masked(name), None, "", format!("sets no key there is; {advice}")));
+        }
+    }
+}
+
+impl Given<'_> {
+    fn mistake(&self, why: String) -> Mistake {
+        Mistake::new(self.source, self.line, self.key, why)
+    }
+
+    fn mistake_at(&self, n: usize, line: Option<usize>, why: String) -> Mistake {
+        if self.key.is_empty() {
+            return Mistake::new(&format!("{}[{n}]", self.source), line, "", why);
+        }
+        Mistake::new(self.source, line, &format!("{}[{n}]", self.key), why)
+    }
+}
+
+/// `pool.key` → `EVENKEEL_POOL__KEY`.
+fn variable(key: &str) -> String {
+    format!("{PREFIX}{}", key.to_uppercase().replace('.', "__"))
+}
+
+/// The tables of the schema, in its order.
+fn tables<'k>(keys: &'k [&'static str]) -> impl Iterator<Item = &'static str> + use<'k> {
+    let mut last = "";
+    keys.iter().map(|key| split(key).0).filter(move |table| std::mem::replace(&mut last, table) != *table)
+}
+
+fn unknown_table(keys: &[&'static str], name: &str) -> String {
+    let near = tables(keys).map(|table| (distance(name, table), table)).min();
+    match near {
+        Some((distance, table)) if is_near(distance, name) => {
+            format!("there is no such table; did you mean [{table}]?")
+        }
+        _ => format!("there is no such table; there are [{}]", tables(keys).collect::<Vec<_>>().join("], [")),
+    }
+}
+
+fn unknown_key(keys: &[&'static str], name: &str) -> String {
+    if let Some(key) = nearest_key(keys, name) {
+        return format!("there is no such key; did you mean {key}?");
+    }
+    let table = split(name).0;
+    let inside: Vec<&str> = keys.iter().map(|key| split(key)).filter(|key| key.0 == table).map(|key| key.1).collect();
+    match inside.is_empty() {
+        true => "there is no such key; every key is in a table".to_owned(),
+        false => format!("there is no such key; [{table}] has {}", inside.join(", ")),
+    }
+}
+
+/// By the last part first: a key under the wrong table is nearer than another key under the right one.
+fn nearest_key(keys: &[&'static str], name: &str) -> Option<&'static str> {
+    let (table, last) = split(name);
+    let far = |key: &str| (distance(split(key).1, last), distance(split(key).0, table));
+    let key = keys.iter().min_by_key(|key| far(key))?;
+    is_near(far(key).0, last).then_some(key)
+}
+
+/// Table and rest; a key outside every table has an empty one.
+fn split(key: &str) -> (&str, &str) {
+    key.split_once('.').unwrap_or(("", key))
+}
+
+/// A third of the letters may be wrong, and in a short name two.
+fn is_near(distance: usize, name: &str) -> bool {
+    distance <= (name.len() / 3).max(2) && distance < name.len()
+}
+
+/// Letters to insert, remove or change (Levenshtein), one row of the table at a time.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.chars().enumerate() {
+            let changed = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}

@@ -1,0 +1,230 @@
+use super::*;
+
+fn load(env: &[(&str, &str)], flags: Flags) -> Result<Config, Vec<String>> {
+    load_file("", env, flags)
+}
+
+fn load_file(text: &str, env: &[(&str, &str)], flags: Flags) -> Result<Config, Vec<String>> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.toml");
+    std::fs::write(&file, text).unwrap();
+    let env = env.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let path = format!("{}/", folder.path().display());
+    Config::load(&Sources { file: Some(file), env, flags })
+        .map_err(|mistakes| mistakes.iter().map(|m| m.to_string().replace(&path, "")).collect())
+}
+
+fn names(config: &Config) -> Vec<&[u8]> {
+    config.pool.proxies.iter().map(|name| &name[..]).collect()
+}
+
+/// The file in the repository is the reference: it says what happens without it, and leaves no key out.
+#[test]
+fn the_reference_file_has_every_key_at_its_default() {
+    let file = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/config.toml"));
+    assert_eq!(Config::load(&Sources { file: Some(file), ..Sources::default() }).unwrap(), Config::default());
+
+    let document = Document::parse(FILE, include_str!("../../config.toml")).ok().unwrap();
+    let flags = Flags::default();
+    let mut reader = Reader::new(None, &[], &flags);
+    read(&mut reader);
+    let missing: Vec<_> = reader.keys().iter().filter(|key| !document.has(key)).collect();
+    assert!(missing.is_empty() && !reader.keys().is_empty(), "{missing:?}");
+}
+
+#[test]
+fn flags_beat_the_environment_which_beats_the_file_which_beats_the_defaults() {
+    let file = "[pool]\nkey = 'file'\ntimeout = '2s'\n[gateway]\nlisten = '127.0.0.1:1'\n[retry]\nattempts = 2";
+    let env = [("EVENKEEL_POOL__KEY", "env"), ("EVENKEEL_GATEWAY__LISTEN", "127.0.0.1:2")];
+    let flags = Flags { key: Some("flag".into()), ..Flags::default() };
+    let config = load_file(file, &env, flags).unwrap();
+    assert_eq!(config.pool.key, "flag");
+    assert_eq!(config.gateway.listen.port(), 2);
+    assert_eq!((config.pool.timeout, config.retry.attempts), (Duration::from_secs(2), 2));
+    assert_eq!(config.retry.deadline, DEADLINE);
+}
+
+#[test]
+fn every_key_has_its_variable() {
+    let flags = Flags::default();
+    let mut reader = Reader::new(None, &[], &flags);
+    read(&mut reader);
+    for key in reader.keys() {
+        let name = format!("EVENKEEL_{}", key.replace('.', "__").to_uppercase());
+        // Nothing takes this, except a key that takes any text and a list, which names the item.
+        let result = load(&[(&name, "{ }:x")], Flags::default());
+        match result {
+            Ok(config) => assert_eq!((*key, &config.pool.key[..]), ("pool.key", "{ }:x")),
+            Err(mistakes) => assert!(mistakes.len() == 1 && mistakes[0].starts_with(&name), "{mistakes:?}"),
+        }
+    }
+}
+
+#[test]
+fn words_of_the_environment_become_numbers_switches_and_lists() {
+    let env = [
+        ("EVENKEEL_GATEWAY__VIA", "true"),
+        ("EVENKEEL_GATEWAY__THREADS", "4"),
+        ("EVENKEEL_POOL__INITIAL", "7"),
+        ("EVENKEEL_RETRY__REPLAY_BYTES", "10kB"),
+        ("EVENKEEL_POOL__PROXIES", "a:1, b:2 ,,a:1"),
+    ];
+    let config = load(&env, Flags::default()).unwrap();
+    assert_eq!((config.gateway.via, config.gateway.threads), (true, 4));
+    assert_eq!((config.pool.initial, config.retry.replay_bytes), (Initial::Count(7), 10_000));
+    assert_eq!(names(&config), [b"a:1", b"b:2"]);
+    let config = load(&[("EVENKEEL_POOL__PROXIES", r#"["http://u:a,b@h:1", 'b:2']"#)], Flags::default()).unwrap();
+    assert_eq!(names(&config), [&b"http://u:a,b@h:1"[..], b"b:2"]);
+}
+
+#[test]
+fn flags_add_proxies_and_an_empty_variable_takes_those_of_the_file_out() {
+    let file = "[pool]\nproxies = ['a:1', 'b:2']";
+    let flags = Flags {
+        proxies: vec!["c:3".into(), "a:1".into()],
+        lists: vec![("-".into(), "\u{feff}# ours\r\nd:4\r\n\r\n  c:3 \r\n".into())],
+        ..Flags::default()
+    };
+    assert_eq!(names(&load_file(file, &[], flags.clone()).unwrap()), [b"a:1", b"b:2", b"c:3", b"d:4"]);
+    let env = [("EVENKEEL_POOL__PROXIES", "")];
+    assert_eq!(names(&load_file(file, &env, flags).unwrap()), [b"c:3", b"a:1", b"d:4"]);
+}
+
+/// One run tells everything: the file's mistakes by line, then those of the other sources.
+#[test]
+fn all_mistakes_come_at_once_each_with_its_place() {
+    let file = "[retry]\natempts = 3\n[gateway]\nthreads = -1\n[pool]\nproxies = [\n  'a:1',\n  'b',\n]";
+    let env = [
+        ("EVENKEEL_POOL__KEY", ""),
+        ("EVENKEEL_POOL__STOER", "embedded"),
+        ("EVENKEEL_POOL__PROXIES", "a:1,b"),
+        ("EVENKEEL_SERVICE_HOST", "10.0.0.1"),
+        ("EVENKEEL_LOG", "debug"),
+        ("OTHER__KEY", "x"),
+    ];
+    let flags = Flags {
+        listen: Some("8080".into()),
+        proxies: vec!["c".into()],
+        lists: vec![("list.txt".into(), "d:4\n\ne\n#\nf".into())],
+        ..Flags::default()
+    };
+    let mistakes = load_file(file, &env, flags).unwrap_err();
+    let expected = [
+        "c.toml:2: retry.atempts: there is no such key; did you mean retry.attempts?",
+        "c.toml:4: gateway.threads: must be a whole number from 0 to 1024, not -1",
+        "c.toml:8: pool.proxies[1]: cannot use \"b\": has no port; ",
+        "--listen: must be IP:port or localhost:port, ",
+        "EVENKEEL_POOL__KEY: must be the name of a Redis key, ",
+        "EVENKEEL_POOL__PROXIES[1]: cannot use \"b\": has no port; ",
+        "EVENKEEL_POOL__STOER: sets no key there is; did you mean EVENKEEL_POOL__STORE?",
+        "--proxy: cannot use \"c\": has no port; ",
+        "list.txt:3: cannot use \"e\": has no port; ",
+        "list.txt:5: cannot use \"f\": has no port; ",
+    ];
+    assert_eq!(mistakes.len(), expected.len(), "{mistakes:#?}");
+    for (mistake, expected) in mistakes.iter().zip(expected) {
+        assert!(mistake.starts_with(expected), "{mistake}\n{expected}");
+    }
+}
+
+#[test]
+fn a_file_that_was_asked_for_must_be_readable_text() {
+    let load = |file: &std::path::Path| {
+        let sources = Sources { file: Some(file.to_owned()), ..Sources::default() };
+        Config::load(&sources).unwrap_err().to_string()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.toml");
+    assert!(load(&file).starts_with(&format!("{}: cannot be read: No such file", file.display())));
+    std::fs::write(&file, b"[log]\n# \xff").unwrap();
+    assert!(load(&file).ends_with("c.toml:2: is not UTF-8; save the file as UTF-8 text"));
+}
+
+#[test]
+fn a_byte_order_mark_and_carriage_returns_change_nothing() {
+    let text = "\u{feff}[pool]\r\nkey = 'k'\r\n[log]\r\nrequests = 1\r\n";
+    let mistakes = load_file(text, &[], Flags::default()).unwrap_err();
+    assert_eq!(mistakes, ["c.toml:4: log.requests: must be true or false, not 1"]);
+}
+
+#[test]
+fn lengths_of_time_and_sizes_have_units() {
+    let duration = |text: &str| value::duration(&value::Value::Word(text.into())).ok();
+    for (text, ms) in [("0s", 0), ("500ms", 500), ("30s", 30_000), ("1m30s", 90_000), ("24h", 86_400_000)] {
+        assert_eq!(duration(text), Some(Duration::from_millis(ms)), "{text}");
+    }
+    for text in ["", "30", "s", "1.5s", "-1s", "1 s", "1d", "1s30", "24h1ms", "99999999999999999999999h", "1µs"] {
+        assert_eq!(duration(text), None, "{text}");
+    }
+    let bytes = |text: &str| value::bytes(16 << 20)(&value::Value::Word(text.into())).ok();
+    for (text, size) in [("0", 0), ("65536", 65536), ("64KiB", 65536), ("16MiB", 16 << 20), ("10kB", 10_000)] {
+        assert_eq!(bytes(text), Some(size), "{text}");
+    }
+    for text in ["", "KiB", "64K", "64 KiB", "17MiB", "16777217", "99999999999999999999GiB", "-1", "1.5MiB"] {
+        assert_eq!(bytes(text), None, "{text}");
+    }
+}
+
+#[test]
+fn every_kind_of_store_can_be_named() {
+    for url in [
+        "redis://h",
+        "redis://:s3cret@h:6379/3",
+        "rediss://u:s3cret@h:6380",
+        "redis+unix:///run/redis.sock",
+        "redis+unix://u:s3cret@any/run/redis.sock",
+        "redis-cluster://h:1?node=i:2",
+        "rediss-cluster://h:1",
+        "redis-sentinel://h:1?sentinelServiceName=main",
+        "rediss-sentinel://h:1/2?sentinelServiceName=main&node=i:2",
+    ] {
+        let config = load(&[("EVENKEEL_POOL__STORE", url)], Flags::default()).unwrap();
+        let Store::Redis(store) = &config.pool.store else { panic!("{url}") };
+        assert_eq!(store.expose(), url);
+        assert!(!format!("{config:?} {store}").contains("s3cret"), "{store}");
+    }
+}
+
+/// Whatever is wrong with it, and wherever it was put.
+#[test]
+fn no_mistake_shows_a_password() {
+    for text in [
+        "redis://u:s3cret@h:port",
+        "redis://u:s3cret@h/1/2",
+        "redis://u:s3cret/s3cret@h",
+        "redis://s3cret@h:port",
+        "redis+unix://u:s3cret@/run/redis.sock",
+        "redis-cluster://h:1?node=u:s3cret@i:2",
+        "redis-sentinel://u:s3cret@h:1",
+        "redis-sentinel://h:1?sentinelPassword=s3cret",
+        "valkey://u:s3cret@h",
+        "http://u:s3cret/x@h:80",
+        "http://u:s3cret@x@h",
+        "u:s3cret@h:1,http://x@h:2",
+        "['u:s3cret@h:1', 'http://x@h:2",
+        "10.0.0.7:3128:u:s3cret",
+        "http://10.0.0.7:3128:u:s3cret",
+    ] {
+        let flag = || Some(text.to_owned());
+        let proxies = vec![text.to_owned()];
+        let lists = vec![("list".to_owned(), text.to_owned())];
+        let store = load(&[], Flags { store: flag(), ..Flags::default() }).unwrap_err();
+        let proxies = load(&[], Flags { proxies, lists, ..Flags::default() }).unwrap_err();
+        let file = format!("{text:?} = 1\n[pool]\nproxies = {text:?}\n{text:?} = 1\n");
+        let file = load_file(&file, &[("EVENKEEL_GATEWAY__VIA", text)], Flags::default()).unwrap_err();
+        assert_eq!((store.len(), proxies.len(), file.len()), (1, 2, 4));
+        // A bare host:port:user:password is no URL; as a proxy it is known, elsewhere nothing marks the secret.
+        let shown = if text.contains('@') || text.contains('?') { [store, proxies, file].concat() } else { proxies };
+        assert!(!shown.iter().any(|mistake| mistake.contains("s3cret")), "{shown:#?}");
+    }
+}
+
+#[test]
+fn a_cluster_needs_a_key_with_a_hash_tag() {
+    let load = |key: &str| {
+        let flags = Flags { store: Some("redis-cluster://h:1".into()), key: Some(key.into()), ..Flags::default() };
+        load(&[], flags).is_ok()
+    };
+    assert!(load("{a}") && load("evenkeel:{a}:b") && load("}{a}"));
+    assert!(!load("evenkeel") && !load("{}") && !load("a{}{b}") && !load("{a"));
+}

@@ -1,0 +1,127 @@
+//! Every way a request can fail, and the only table of what the client is told.
+//!
+//! | failure | side | status | RFC 9209 error | repeat? |
+//! |---|---|---|---|---|
+//! | [`Failure::PoolEmpty`] | gateway | 503 | destination_unavailable | no: nobody is left |
+//! | [`Failure::Store`] | gateway | 503 | proxy_internal_error | no |
+//! | [`Failure::AtLimit`] | gateway | 503 | connection_limit_reached | no |
+//! | [`Failure::BadRequest`], [`Failure::TooLarge`] | client | 400, 414, 431 | http_request_error | no: nothing was chosen |
+//! | [`Failure::ClientSlow`] | client | 408 | http_request_error | no |
+//! | [`Failure::Loop`] | client | 502 | proxy_loop_detected | no |
+//! | [`Failure::Dns`] | upstream | 502 | dns_error | yes |
+//! | [`Failure::Refused`] | upstream | 502 | connection_refused | yes |
+//! | [`Failure::DialTimeout`] | upstream | 504 | connection_timeout | yes |
+//! | [`Failure::Closed`] | upstream | 502 | connection_terminated | yes, if safe |
+//! | [`Failure::Nonsense`] | upstream | 502 | http_protocol_error | yes, if safe |
+//! | [`Failure::HeadTimeout`] | upstream | 504 | http_response_timeout | no: the client has waited enough |
+//! | [`Failure::Credentials`] | upstream | 502 | proxy_configuration_error, received-status=407 | yes, if safe |
+//! | [`Failure::TunnelRefused`] | upstream | 502 | connection_refused, received-status=… | yes |
+//!
+//! What "safe" means is decided in [`crate::retry`].
+
+use std::io;
+use std::time::Duration;
+
+use hyper::StatusCode;
+
+use crate::pool::PoolError;
+
+/// Why there is no answer from the origin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("no upstream proxy is eligible: the pool is empty")]
+    PoolEmpty,
+    #[error("the pool cannot be asked: {0}")]
+    Store(#[from] PoolError),
+    #[error("the gateway is at its limit of connections")]
+    AtLimit,
+    #[error("{0}")]
+    BadRequest(&'static str),
+    #[error("the request line or the header fields are too large")]
+    TooLarge(StatusCode),
+    #[error("the request did not arrive in time")]
+    ClientSlow,
+    #[error("the request would come back to this gateway")]
+    Loop,
+    #[error("the upstream proxy's name cannot be resolved")]
+    Dns(#[source] io::Error),
+    #[error("the upstream proxy cannot be connected to: {0}")]
+    Refused(#[source] io::Error),
+    #[error("the upstream proxy could not be reached within {0:?}")]
+    DialTimeout(Duration),
+    #[error("the upstream proxy closed the connection before a whole response head")]
+    Closed,
+    #[error("the upstream proxy sent something that is not HTTP/1.1")]
+    Nonsense,
+    #[error("the upstream proxy gave no response head within {0:?}")]
+    HeadTimeout(Duration),
+    #[error("the upstream proxy did not accept the credentials of its pool member")]
+    Credentials,
+    #[error("the upstream proxy refused the tunnel with status {0}")]
+    TunnelRefused(u16),
+}
+
+/// Who has to act when something fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Client,
+    Gateway,
+    Upstream,
+}
+
+/// A failure's row in the table above.
+pub(crate) struct Row {
+    pub(crate) side: Side,
+    pub(crate) status: StatusCode,
+    /// RFC 9209 §2.3.
+    pub(crate) error: &'static str,
+    /// Whether another member could do better; whether that is safe is another question.
+    pub(crate) repeatable: bool,
+}
+
+impl Failure {
+    pub(crate) fn row(&self) -> Row {
+        use Side::{Client, Gateway, Upstream};
+        use StatusCode as S;
+        let (side, status, error, repeatable) = match self {
+            Self::PoolEmpty => (Gateway, S::SERVICE_UNAVAILABLE, "destination_unavailable", false),
+            Self::Store(_) => (Gateway, S::SERVICE_UNAVAILABLE, "proxy_internal_error", false),
+            Self::AtLimit => (Gateway, S::SERVICE_UNAVAILABLE, "connection_limit_reached", false),
+            Self::BadRequest(_) => (Client, S::BAD_REQUEST, "http_request_error", false),
+            Self::TooLarge(status) => (Client, *status, "http_request_error", false),
+            Self::ClientSlow => (Client, S::REQUEST_TIMEOUT, "http_request_error", false),
+            Self::Loop => (Client, S::BAD_GATEWAY, "proxy_loop_detected", false),
+            Self::Dns(_) => (Upstream, S::BAD_GATEWAY, "dns_error", true),
+            Self::Refused(_) => (Upstream, S::BAD_GATEWAY, "connection_refused", true),
+            Self::DialTimeout(_) => (Upstream, S::GATEWAY_TIMEOUT, "connection_timeout", true),
+            Self::Closed => (Upstream, S::BAD_GATEWAY, "connection_terminated", true),
+            Self::Nonsense => (Upstream, S::BAD_GATEWAY, "http_protocol_error", true),
+            Self::HeadTimeout(_) => (Upstream, S::GATEWAY_TIMEOUT, "http_response_timeout", false),
+            Self::Credentials => (Upstream, S::BAD_GATEWAY, "proxy_configuration_error", true),
+            Self::TunnelRefused(_) => (Upstream, S::BAD_GATEWAY, "connection_refused", true),
+        };
+        Row { side, status, error, repeatable }
+    }
+
+    /// The status the upstream proxy answered with, where that is the failure (RFC 9209 §2.1.5).
+    pub(crate) fn received_status(&self) -> Option<u16> {
+        match self {
+            Self::Credentials => Some(407),
+            Self::TunnelRefused(status) => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// Dialing failed with this error; running out of descriptors is the gateway's own trouble.
+    pub(crate) fn from_dial(error: io::Error) -> Self {
+        if is_out_of_descriptors(&error) { Self::AtLimit } else { Self::Refused(error) }
+    }
+}
+
+/// EMFILE, ENFILE, ENOBUFS or ENOMEM: waiting helps, the peer is not to blame.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    error.raw_os_error().is_some_and(|code| {
+        [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM].contains(&Errno::from_raw_os_error(code))
+    })
+}

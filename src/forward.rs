@@ -1,0 +1,129 @@
+//! One attempt at an absolute-form request: a connection, the request on it, the response head.
+//!
+//! hyper frames the request and the response; what is refused here is what it lets through: a 101 nobody asked
+//! for, and an upstream proxy's 407, which is a challenge to the gateway and not to the client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until};
+
+use crate::config;
+use crate::dial;
+use crate::error::Failure;
+use crate::gateway::MAX_FIELDS;
+use crate::retry::Progress;
+use crate::tunnel::Tunnel;
+use crate::upload::{Source, Upload};
+use crate::upstream::{Upstream, Upstreams};
+
+/// Response heads up to this size pass: pages that set 50 kB of cookies exist. Also the most that is buffered of a
+/// body the client does not read.
+const MAX_BUFFER: usize = 256 << 10;
+/// How long a body is held back for an upstream proxy that does not answer `Expect: 100-continue`
+/// (RFC 9110 §10.1.1: do not wait indefinitely; curl waits as long).
+const CONTINUE_WAIT: Duration = Duration::from_secs(1);
+
+/// A response head, and the connection its body is coming on.
+pub(crate) struct Received {
+    pub(crate) response: Response<Incoming>,
+    pub(crate) connection: SendRequest<Upload>,
+}
+
+/// An attempt that failed.
+pub(crate) struct Missed {
+    pub(crate) failure: Failure,
+    pub(crate) progress: Progress,
+    /// It failed on a connection that had served before: the connection is to blame, not yet the member.
+    pub(crate) was_reused: bool,
+}
+
+/// Sends `request` through `upstream` and waits for the response head.
+///
+/// `fresh`: do not use a kept connection; a retry must not fail in the same way twice.
+pub(crate) async fn send(
+    upstreams: &Upstreams,
+    upstream: &Arc<Upstream>,
+    request: Request<Upload>,
+    body: &Source,
+    limits: &config::Upstream,
+    fresh: bool,
+) -> Result<Received, Missed> {
+    let kept = if fresh { None } else { upstreams.take_idle(upstream) };
+    let was_reused = kept.is_some();
+    let missed = |failure, progress| Missed { failure, progress, was_reused };
+    let mut connection = match kept {
+        Some(connection) => connection,
+        None => connect(upstream, limits.dial_timeout).await.map_err(|f| missed(f, Progress::Unsent))?,
+    };
+    let method = request.method().clone();
+    let asked_to_upgrade = request.headers().contains_key(hyper::header::UPGRADE);
+    let expects_continue = request.headers().contains_key(hyper::header::EXPECT);
+
+    let answer = connection.try_send_request(request);
+    tokio::pin!(answer);
+    let mut deadline = Instant::now() + limits.response_timeout;
+    let release_at = Instant::now() + CONTINUE_WAIT;
+    let mut held = expects_continue;
+    let answered = loop {
+        tokio::select! {
+            biased;
+            answered = &mut answer => break answered,
+            () = sleep_until(release_at), if held => { held = false; body.release() }
+            () = sleep_until(deadline) => match body.unfinished_since() {
+                // A long upload is not a late answer: the clock starts anew whenever the body moves.
+                Some(moved) if moved + limits.response_timeout > Instant::now() => deadline = moved + limits.response_timeout,
+                Some(_) if body.awaits_client() => return Err(missed(Failure::ClientSlow, Progress::Sent)),
+                _ => return Err(missed(Failure::HeadTimeout(limits.response_timeout), Progress::Sent)),
+            }
+        }
+    };
+    let response = answered.map_err(|mut error| {
+        // hyper hands the request back when none of it was written.
+        let progress = if error.take_message().is_some() { Progress::Unsent } else { Progress::Sent };
+        missed(failure_of(error.error()), progress)
+    })?;
+    match response.status() {
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED => Err(missed(Failure::Credentials, Progress::Sent)),
+        StatusCode::SWITCHING_PROTOCOLS if !asked_to_upgrade => Err(missed(Failure::Nonsense, Progress::Sent)),
+        status if status.as_u16() < 100 || (status.is_success() && method == hyper::Method::CONNECT) => {
+            Err(missed(Failure::Nonsense, Progress::Sent))
+        }
+        _ => Ok(Received { response, connection }),
+    }
+}
+
+async fn connect(upstream: &Upstream, within: Duration) -> Result<SendRequest<Upload>, Failure> {
+    let socket = dial::connect(&upstream.member, Instant::now() + within).await?;
+    let (connection, driver) = http1::Builder::new()
+        .preserve_header_case(true)
+        // For the fields we add ourselves; every other name is written as the client spelled it.
+        .title_case_headers(true)
+        .max_headers(MAX_FIELDS)
+        .max_buf_size(MAX_BUFFER)
+        .handshake(TokioIo::new(socket))
+        .await
+        .map_err(|_| Failure::Closed)?;
+    // Ends when the connection does; its errors reach whoever waits for the response.
+    tokio::spawn(async move { driver.with_upgrades().await.ok() });
+    Ok(connection)
+}
+
+fn failure_of(error: &hyper::Error) -> Failure {
+    if error.is_parse() { Failure::Nonsense } else { Failure::Closed }
+}
+
+/// Takes the socket of a connection that has switched protocols.
+///
+/// # Errors
+/// [`Failure::Closed`] when the connection broke right behind its 101.
+pub(crate) async fn switch(response: &mut Response<Incoming>) -> Result<Tunnel, Failure> {
+    let upgraded = hyper::upgrade::on(response).await.map_err(|_| Failure::Closed)?;
+    let parts = upgraded.downcast::<TokioIo<TcpStream>>().map_err(|_| Failure::Closed)?;
+    Ok(Tunnel { socket: parts.io.into_inner(), early: parts.read_buf })
+}

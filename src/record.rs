@@ -1,0 +1,79 @@
+//! One line per request, when asked for: fields first, then a sentence.
+//!
+//! Never a credential, never a path or a query string: the target is its host and port.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use hyper::Method;
+use tokio::time::Instant;
+
+use crate::upstream::Upstream;
+
+/// Who ended a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The exchange came to its end.
+    Done,
+    /// The client left or broke off.
+    Client,
+    /// The gateway answered itself, or ended it at a deadline.
+    Gateway,
+    /// The upstream proxy failed or broke off.
+    Upstream,
+}
+
+/// What is known of a request; logged when dropped.
+pub(crate) struct Record {
+    pub(crate) client: SocketAddr,
+    pub(crate) method: Method,
+    /// `host:port`, empty while unknown.
+    pub(crate) target: String,
+    pub(crate) upstream: Option<Arc<Upstream>>,
+    pub(crate) attempts: u32,
+    pub(crate) status: u16,
+    pub(crate) ended: Ended,
+    /// Of the answer's body, or carried towards the client by a tunnel.
+    pub(crate) bytes: u64,
+    pub(crate) started: Instant,
+}
+
+impl Record {
+    pub(crate) fn new(client: SocketAddr, method: Method) -> Self {
+        Self {
+            client,
+            method,
+            target: String::new(),
+            upstream: None,
+            attempts: 0,
+            status: 0,
+            // Whoever is dropped before an answer was made was left by its client.
+            ended: Ended::Client,
+            bytes: 0,
+            started: Instant::now(),
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let ended = match self.ended {
+            Ended::Done => "done",
+            Ended::Client => "client",
+            Ended::Gateway => "gateway",
+            Ended::Upstream => "upstream",
+        };
+        tracing::info!(
+            client = %self.client,
+            method = %self.method,
+            target = %self.target,
+            proxy = self.upstream.as_ref().map_or("-", |upstream| upstream.member.id()),
+            attempts = self.attempts,
+            status = self.status,
+            ended,
+            bytes = self.bytes,
+            ms = self.started.elapsed().as_millis() as u64,
+            "request"
+        );
+    }
+}

@@ -1,0 +1,332 @@
+//! Accepting clients: one thread, one runtime and one listener per worker; limits; draining.
+//!
+//! Every worker has a current-thread runtime with its own upstream connections and its own Redis client, so a
+//! request never leaves its thread. The kernel spreads new connections over the listeners (SO_REUSEPORT) by a hash,
+//! which can be uneven for few long-lived clients: a worker that has clearly more than the least busy one
+//! hands a new connection over before serving it.
+//! Not here: what is said on a connection ([`crate::client`]).
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::client;
+use crate::config::{self, Config};
+use crate::error::{Failure, is_out_of_descriptors};
+use crate::gateway::{Via, Worker};
+use crate::pool::Pool;
+
+/// Connections the kernel completes while every worker is busy.
+const BACKLOG: i32 = 4096;
+/// How long accepting pauses when there are no descriptors; the peers wait in the kernel's queue.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Clients that are told of the connection limit at the same time; more are closed without a word.
+const MAX_TOLD: usize = 64;
+/// Descriptors that are not for clients: listeners, Redis, epoll, logs, name resolution.
+const RESERVED_DESCRIPTORS: u64 = 64;
+/// A soft limit is raised to the hard one, up to here: more would only invite the kernel to refuse memory.
+const MOST_DESCRIPTORS: u64 = 1 << 20;
+/// Threads that may wait for the system's resolver at once, per worker.
+const RESOLVER_THREADS: usize = 32;
+/// Connections on their way to another worker.
+const HANDOVER_QUEUE: usize = 1024;
+
+/// Listeners bound to one address, one per worker.
+#[derive(Debug)]
+pub struct Listeners {
+    listeners: Vec<StdListener>,
+    address: SocketAddr,
+}
+
+impl Listeners {
+    /// Binds `address`, port 0 meaning any free port, `workers` times.
+    ///
+    /// # Errors
+    /// The address cannot be bound; in particular when another process listens on it, although SO_REUSEPORT
+    /// would let two processes of one user share it by accident.
+    pub fn bind(address: SocketAddr, workers: usize) -> io::Result<Self> {
+        let alone = bind(address, false)?;
+        let address = alone.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        alone.listen(1)?;
+        drop(alone);
+        let listeners = (0..workers.max(1))
+            .map(|_| {
+                let socket = bind(address, true)?;
+                socket.listen(BACKLOG)?;
+                Ok(socket.into())
+            })
+            .collect::<io::Result<_>>()?;
+        Ok(Self { listeners, address })
+    }
+
+    /// The address really bound.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // Without it a restart within a minute would find the port taken by its own closed connections.
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// How many workers `gateway.threads` means on this machine.
+pub fn workers(config: &config::Gateway) -> usize {
+    match config.threads {
+        0 => thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    }
+}
+
+/// Serves until `shutdown` is cancelled, then drains: accepts no more, finishes what runs within
+/// `gateway.drain_timeout`, and returns.
+///
+/// `connect` gives each worker its pool; it is called inside the worker's runtime.
+///
+/// # Errors
+/// The first worker that could not start.
+pub fn run<F>(config: Config, listeners: Listeners, connect: F, shutdown: CancellationToken) -> Result<(), String>
+where
+    F: Fn() -> Result<Pool, String> + Send + Sync + 'static,
+{
+    let config = Arc::new(config);
+    let count = listeners.listeners.len();
+    let limit = connection_limit(config.gateway.max_connections);
+    let via = config.gateway.via.then(Via::new);
+    let connect = Arc::new(connect);
+    let (inboxes, handovers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(HANDOVER_QUEUE)).unzip();
+    let crowd = Arc::new(Crowd {
+        open: (0..count).map(|_| AtomicUsize::new(0)).collect(),
+        told: AtomicUsize::new(0),
+        limit,
+        inboxes,
+    });
+    let threads = listeners.listeners.into_iter().zip(handovers).enumerate().map(|(index, (listener, handover))| {
+        let (config, crowd, via) = (config.clone(), crowd.clone(), via.clone());
+        let (connect, shutdown) = (connect.clone(), shutdown.clone());
+        let address = listeners.address;
+        let body = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .max_blocking_threads(RESOLVER_THREADS)
+                .build()
+                .map_err(|error| format!("cannot start a worker: {error}"))?;
+            let result = runtime.block_on(async {
+                let pool = connect()?;
+                let max_idle = (crowd.limit / count).max(1);
+                let worker = Worker::new(config, pool, max_idle, address, via, CancellationToken::new());
+                let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
+                Acceptor { worker: Arc::new(worker), crowd, index, clients: TaskTracker::new() }
+                    .run(listener, handover, shutdown)
+                    .await;
+                Ok(())
+            });
+            // A resolver thread may still wait for an answer nobody wants; it does not hold the exit up.
+            runtime.shutdown_background();
+            result
+        };
+        let name = format!("worker-{index}");
+        thread::Builder::new().name(name).spawn(body).map_err(|error| format!("cannot start a thread: {error}"))
+    });
+    let threads: Vec<_> = threads.collect::<Result<_, String>>()?;
+    threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("a worker panicked".into())))
+}
+
+/// How many clients at once: what was asked for, or what the descriptors allow when each client needs a
+/// connection to its upstream proxy too.
+fn connection_limit(asked: usize) -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(MOST_DESCRIPTORS).min(MOST_DESCRIPTORS);
+    let mut descriptors = limit.current.unwrap_or(most);
+    if descriptors < most && setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit }).is_ok() {
+        descriptors = most;
+    }
+    let allowed = (descriptors.saturating_sub(RESERVED_DESCRIPTORS) / 2).max(1) as usize;
+    match asked {
+        0 => allowed,
+        asked if asked > allowed => {
+            tracing::warn!(asked, allowed, "gateway.max_connections is more than the descriptor limit allows");
+            allowed
+        }
+        asked => asked,
+    }
+}
+
+/// The clients of all workers.
+struct Crowd {
+    /// Open client connections per worker.
+    open: Vec<AtomicUsize>,
+    /// Clients being told of the limit.
+    told: AtomicUsize,
+    limit: usize,
+    inboxes: Vec<mpsc::Sender<(StdStream, SocketAddr)>>,
+}
+
+impl Crowd {
+    fn total(&self) -> usize {
+        self.open.iter().map(|open| open.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The worker a new connection of worker `index` should go to instead, if it has clearly more than that one.
+    fn better_than(&self, index: usize) -> Option<usize> {
+        let mine = self.open[index].load(Ordering::Relaxed);
+        let (other, least) =
+            self.open.iter().map(|open| open.load(Ordering::Relaxed)).enumerate().min_by_key(|&(_, open)| open)?;
+        (mine > least + least / 4 + 1).then_some(other)
+    }
+}
+
+/// Counts a connection for as long as it lives.
+struct Counted {
+    crowd: Arc<Crowd>,
+    index: usize,
+}
+
+impl Counted {
+    fn new(crowd: &Arc<Crowd>, index: usize) -> Self {
+        crowd.open[index].fetch_add(1, Ordering::Relaxed);
+        Self { crowd: crowd.clone(), index }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.crowd.open[self.index].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One worker's door.
+struct Acceptor {
+    worker: Arc<Worker>,
+    crowd: Arc<Crowd>,
+    index: usize,
+    clients: TaskTracker,
+}
+
+impl Acceptor {
+    async fn run(
+        &self,
+        listener: TcpListener,
+        mut handover: mpsc::Receiver<(StdStream, SocketAddr)>,
+        shutdown: CancellationToken,
+    ) {
+        let reaper = tokio::spawn({
+            let worker = self.worker.clone();
+            async move { worker.upstreams.reap().await }
+        });
+        let mut complained = None;
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                Some((socket, address)) = handover.recv() => {
+                    if let Ok(socket) = TcpStream::from_std(socket) {
+                        self.serve(socket, address);
+                    }
+                }
+                accepted = listener.accept() => match accepted {
+                    Ok((socket, address)) => self.admit(socket, address),
+                    Err(error) if is_out_of_descriptors(&error) => {
+                        complain(&mut complained, &error);
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                    // The peer was gone before we came (accept(2)): nothing to do but go on.
+                    Err(error) => tracing::debug!(%error, "a connection was lost before it was accepted"),
+                }
+            }
+        }
+        self.drain(listener, handover).await;
+        reaper.abort();
+    }
+
+    fn admit(&self, socket: TcpStream, address: SocketAddr) {
+        if self.crowd.total() >= self.crowd.limit {
+            return self.tell_limit(socket);
+        }
+        let socket = match self.crowd.better_than(self.index) {
+            None => socket,
+            Some(other) => match socket.into_std() {
+                Ok(socket) => match self.crowd.inboxes[other].try_send((socket, address)) {
+                    Ok(()) => return,
+                    Err(
+                        mpsc::error::TrySendError::Full((socket, _)) | mpsc::error::TrySendError::Closed((socket, _)),
+                    ) => {
+                        let Ok(socket) = TcpStream::from_std(socket) else { return };
+                        socket
+                    }
+                },
+                Err(_) => return,
+            },
+        };
+        self.serve(socket, address);
+    }
+
+    fn serve(&self, socket: TcpStream, address: SocketAddr) {
+        // Fails only on a socket that is already gone.
+        let _ = socket.set_nodelay(true);
+        let counted = Counted::new(&self.crowd, self.index);
+        let worker = self.worker.clone();
+        self.clients.spawn(async move {
+            client::serve(worker, socket, address).await;
+            drop(counted);
+        });
+    }
+
+    /// The 503 of a full gateway, to a bounded number of clients at a time.
+    fn tell_limit(&self, mut socket: TcpStream) {
+        let (worker, crowd) = (self.worker.clone(), self.crowd.clone());
+        if crowd.told.fetch_add(1, Ordering::Relaxed) >= MAX_TOLD {
+            crowd.told.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        self.clients.spawn(async move {
+            client::say(&worker, &mut socket, Failure::AtLimit).await;
+            client::linger(socket).await;
+            crowd.told.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    async fn drain(&self, listener: TcpListener, mut handover: mpsc::Receiver<(StdStream, SocketAddr)>) {
+        // Who is already in the kernel's queue was promised an answer; closing the listener would reset them.
+        while let Ok(Ok((socket, address))) = timeout(Duration::ZERO, listener.accept()).await {
+            self.serve(socket, address);
+        }
+        drop(listener);
+        handover.close();
+        while let Ok((socket, address)) = handover.try_recv() {
+            if let Ok(socket) = TcpStream::from_std(socket) {
+                self.serve(socket, address);
+            }
+        }
+        self.worker.start_draining();
+        self.clients.close();
+        let limit = self.worker.config.gateway.drain_timeout;
+        if timeout(limit, self.clients.wait()).await.is_err() {
+            tracing::warn!(cut = self.clients.len(), "gateway.drain_timeout is over; what still runs is cut");
+        }
+    }
+}
+
+/// At most one line in ten seconds: a full house must not fill the log as well.
+fn complain(last: &mut Option<Instant>, error: &io::Error) {
+    if last.is_none_or(|last: Instant| last.elapsed() > Duration::from_secs(10)) {
+        *last = Some(Instant::now());
+        tracing::warn!(%error, "cannot accept; raise the descriptor limit (ulimit -n) or lower gateway.max_connections");
+    }
+}

@@ -1,0 +1,175 @@
+//! The request target (RFC 9112 §3.2) and what each of its forms leads to.
+//!
+//! hyper's `Uri` takes more than a proxy may pass on: authorities without a port, with user information, with
+//! port 0 or 65536. What two parsers could read differently is refused here, before anything is chosen.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use hyper::header::{HOST, HeaderMap, HeaderValue};
+use hyper::{Method, Uri, Version};
+
+use crate::error::Failure;
+
+const ORIGIN_FORM: &str = "this is a proxy; set HTTP_PROXY=http://host:port of this address and request a full URL";
+
+/// Where a request wants to go.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Target {
+    /// absolute-form: an http URL, sent on as it is.
+    Forward(Authority),
+    /// authority-form: a CONNECT tunnel.
+    Tunnel(Authority),
+}
+
+/// `host[:port]`, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Authority {
+    /// As the client wrote it; the value of `Host`.
+    pub(crate) text: HeaderValue,
+    /// Without brackets.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Target {
+    /// Reads the target of a request.
+    ///
+    /// # Errors
+    /// [`Failure::BadRequest`] for every form that is not for a proxy, and for every doubtful authority.
+    pub(crate) fn of(method: &Method, uri: &Uri, version: Version, headers: &HeaderMap) -> Result<Self, Failure> {
+        check_host(version, headers)?;
+        if method == Method::CONNECT {
+            // For CONNECT, hyper has read authority-form; a scheme or a path means it was something else.
+            let plain = uri.scheme().is_none() && uri.path_and_query().is_none();
+            let authority = uri.authority().filter(|_| plain);
+            let authority = authority.ok_or(Failure::BadRequest("CONNECT takes host:port (RFC 9110 section 9.3.6)"))?;
+            return Authority::parse(authority.as_str(), None).map(Self::Tunnel);
+        }
+        let authority = uri.authority().ok_or(Failure::BadRequest(ORIGIN_FORM))?;
+        match uri.scheme_str() {
+            Some("http" | "ws") => Authority::parse(authority.as_str(), Some(80)).map(Self::Forward),
+            Some("https" | "wss") => Err(Failure::BadRequest("an https URL goes through a proxy by CONNECT")),
+            Some(_) => Err(Failure::BadRequest("only http URLs can be forwarded")),
+            None => Err(Failure::BadRequest(ORIGIN_FORM)),
+        }
+    }
+
+    pub(crate) fn authority(&self) -> &Authority {
+        match self {
+            Self::Forward(authority) | Self::Tunnel(authority) => authority,
+        }
+    }
+}
+
+impl Authority {
+    /// RFC 3986 §3.2 without user information. `default_port: None` makes the port mandatory.
+    fn parse(text: &str, default_port: Option<u16>) -> Result<Self, Failure> {
+        if text.contains('@') {
+            return Err(Failure::BadRequest(
+                "user information has no place in a request target (RFC 9110 section 4.2.4); use Authorization",
+            ));
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+            _ => (text, None),
+        };
+        let bare = if let Some(inner) = host.strip_prefix('[') {
+            inner.strip_suffix(']').filter(|ip| ip.parse::<Ipv6Addr>().is_ok())
+        } else {
+            Some(host).filter(|name| is_reg_name(name))
+        };
+        let bare = bare.ok_or(Failure::BadRequest("the request target names no valid host"))?;
+        let port = match (port, default_port) {
+            (Some(digits), _) if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().unwrap_or(0),
+            (None, Some(default)) => default,
+            _ => 0,
+        };
+        if port == 0 {
+            return Err(Failure::BadRequest("the request target needs a port from 1 to 65535"));
+        }
+        let value = HeaderValue::from_str(text).map_err(|_| Failure::BadRequest("the host has odd bytes"))?;
+        Ok(Self { text: value, host: bare.to_owned(), port })
+    }
+
+    /// Whether this names the address the gateway itself listens on, as far as can be told without resolving:
+    /// resolving would tell a name server what clients ask for.
+    pub(crate) fn is_own(&self, listening: SocketAddr) -> bool {
+        let host_matches = match self.host.parse::<IpAddr>() {
+            Ok(ip) => {
+                ip == listening.ip() || (listening.ip().is_unspecified() && (ip.is_loopback() || ip.is_unspecified()))
+            }
+            Err(_) => {
+                let at_home = listening.ip().is_loopback() || listening.ip().is_unspecified();
+                at_home && self.host.trim_end_matches('.').eq_ignore_ascii_case("localhost")
+            }
+        };
+        host_matches && self.port == listening.port()
+    }
+}
+
+/// RFC 9112 §3.2: exactly one Host in HTTP/1.1. Its value is not used, the target's authority replaces it.
+fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Failure> {
+    let mut hosts = headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(_), Some(_)) => Err(Failure::BadRequest("the request has more than one Host field")),
+        (None, _) if version >= Version::HTTP_11 => Err(Failure::BadRequest("an HTTP/1.1 request needs a Host field")),
+        _ => Ok(()),
+    }
+}
+
+/// RFC 3986 §3.2.2 `reg-name`, not empty, with whole percent-escapes.
+fn is_reg_name(name: &str) -> bool {
+    let mut rest = name.bytes();
+    while let Some(byte) = rest.next() {
+        let fine = match byte {
+            b'%' => (0..2).all(|_| rest.next().is_some_and(|b| b.is_ascii_hexdigit())),
+            b => b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&b),
+        };
+        if !fine {
+            return false;
+        }
+    }
+    !name.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(method: Method, uri: &str) -> Result<Target, Failure> {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, HeaderValue::from_static("h"));
+        Target::of(&method, &uri.parse().unwrap(), Version::HTTP_11, &headers)
+    }
+
+    #[test]
+    fn absolute_form_is_forwarded_and_authority_form_tunneled() {
+        let Ok(Target::Forward(to)) = target(Method::GET, "http://Origin.Test:8080/a?b") else { panic!() };
+        assert_eq!((to.text.to_str().unwrap(), &*to.host, to.port), ("Origin.Test:8080", "Origin.Test", 8080));
+        let Ok(Target::Forward(to)) = target(Method::GET, "http://[2001:db8::2]/x") else { panic!() };
+        assert_eq!((to.text.to_str().unwrap(), &*to.host, to.port), ("[2001:db8::2]", "2001:db8::2", 80));
+        let Ok(Target::Tunnel(to)) = target(Method::CONNECT, "[2001:db8::1]:443") else { panic!() };
+        assert_eq!((&*to.host, to.port), ("2001:db8::1", 443));
+    }
+
+    #[test]
+    fn every_doubtful_target_is_refused() {
+        for uri in ["/", "*", "http://u:p@h/", "http://h:80@evil/", "http://h:0/", "https://h/", "ftp://h/", "h:80"] {
+            assert!(target(Method::GET, uri).is_err(), "{uri}");
+        }
+        for uri in ["h", "h:0", "u@h:443", "http://h:443/", "/", "*"] {
+            assert!(target(Method::CONNECT, uri).is_err(), "{uri}");
+        }
+        for text in ["h:65536", "h:http", ":443", "h:", "h:1:2", "2001:db8::1", "[::1", "[x]:1", "h h:1", "h:+1"] {
+            assert!(Authority::parse(text, None).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_target_that_is_this_gateway_is_recognised() {
+        let own = |text: &str, at: &str| Authority::parse(text, Some(80)).unwrap().is_own(at.parse().unwrap());
+        assert!(own("127.0.0.1:8080", "127.0.0.1:8080") && own("LocalHost:8080", "127.0.0.1:8080"));
+        assert!(own("127.0.0.5:8080", "0.0.0.0:8080"));
+        assert!(!own("127.0.0.1:8081", "127.0.0.1:8080") && !own("origin.test:8080", "127.0.0.1:8080"));
+    }
+}

@@ -1,0 +1,166 @@
+//! A request body on its way to an upstream proxy: streamed, and kept as long as it is small, for a second try.
+//!
+//! The client's stream can be read once. Every attempt gets its own [`Upload`] over the same [`Source`]: it first
+//! gives out what has been kept, then goes on reading from the client. Past `replay_bytes` nothing is kept any more and the
+//! body cannot be replayed. Backpressure is hyper's: a chunk is read when the upstream proxy takes it.
+//! A body held back by `Expect: 100-continue` is not asked for until the upstream proxy says so; hyper tells the
+//! client to go on when the body is first polled, so a refused upload is never sent.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::HeaderMap;
+use tokio::time::Instant;
+
+/// The client's body, shared by the attempts at one request.
+#[derive(Clone)]
+pub(crate) struct Source(Option<Arc<Mutex<State>>>);
+
+struct State {
+    body: Incoming,
+    kept: Vec<Bytes>,
+    kept_bytes: usize,
+    /// `None` once more has passed than may be kept.
+    keep: Option<usize>,
+    trailers: Option<HeaderMap>,
+    finished: bool,
+    held: bool,
+    waker: Option<Waker>,
+    /// When a chunk last came from the client.
+    moved: Instant,
+    /// The last time the upstream proxy asked, the client had nothing.
+    awaits_client: bool,
+}
+
+impl Source {
+    /// `replay_bytes`: how much to keep. `held`: wait for [`Source::release`] before the client is asked.
+    pub(crate) fn new(body: Incoming, replay_bytes: usize, held: bool) -> Self {
+        if body.is_end_stream() {
+            return Self(None);
+        }
+        let keep = Some(replay_bytes).filter(|&most| body.size_hint().lower() <= most as u64);
+        Self(Some(Arc::new(Mutex::new(State {
+            body,
+            kept: Vec::new(),
+            kept_bytes: 0,
+            keep,
+            trailers: None,
+            finished: false,
+            held,
+            waker: None,
+            moved: Instant::now(),
+            awaits_client: false,
+        }))))
+    }
+
+    /// The whole body, from its beginning.
+    pub(crate) fn upload(&self) -> Upload {
+        Upload { source: self.clone(), next: 0 }
+    }
+
+    /// Whether [`Source::upload`] could still give out every byte.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.state().is_none_or(|state| state.keep.is_some())
+    }
+
+    /// The upstream proxy wants the body (or took too long to say so): stop holding it back.
+    pub(crate) fn release(&self) {
+        if let Some(mut state) = self.state() {
+            state.held = false;
+            if let Some(waker) = state.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// While the body is still being sent: when it last moved. `None` when there is nothing (more) to send.
+    pub(crate) fn unfinished_since(&self) -> Option<Instant> {
+        self.state().filter(|state| !state.finished).map(|state| state.moved)
+    }
+
+    /// Whether it is the client that keeps everyone waiting.
+    pub(crate) fn awaits_client(&self) -> bool {
+        self.state().is_some_and(|state| state.awaits_client && !state.finished)
+    }
+
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        self.0.as_ref().map(|state| state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// One attempt's view of the body.
+pub(crate) struct Upload {
+    source: Source,
+    next: usize,
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = &mut *self;
+        let Some(mut state) = this.source.state() else { return Poll::Ready(None) };
+        if let Some(chunk) = state.kept.get(this.next) {
+            this.next += 1;
+            return Poll::Ready(Some(Ok(Frame::data(chunk.clone()))));
+        }
+        if state.finished {
+            return Poll::Ready(state.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))));
+        }
+        if state.held {
+            state.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let polled = Pin::new(&mut state.body).poll_frame(cx);
+        state.awaits_client = polled.is_pending();
+        let Poll::Ready(frame) = polled else { return Poll::Pending };
+        state.moved = Instant::now();
+        match &frame {
+            None => state.finished = true,
+            Some(Ok(frame)) => {
+                if let Some(chunk) = frame.data_ref() {
+                    this.next += state.keep_chunk(chunk);
+                }
+                state.finished = frame.is_trailers() || state.body.is_end_stream();
+            }
+            Some(Err(_)) => state.keep = None,
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.source
+            .state()
+            .is_none_or(|state| state.finished && self.next >= state.kept.len() && state.trailers.is_none())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.source.state() {
+            None => SizeHint::with_exact(0),
+            // The length the client stated is in the head; a body is only read, never measured, here.
+            Some(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl State {
+    /// Keeps a chunk if it may be kept; how many chunks that added.
+    fn keep_chunk(&mut self, chunk: &Bytes) -> usize {
+        self.kept_bytes += chunk.len();
+        match self.keep {
+            Some(most) if self.kept_bytes <= most => {
+                self.kept.push(chunk.clone());
+                1
+            }
+            _ => {
+                self.keep = None;
+                self.kept = Vec::new();
+                0
+            }
+        }
+    }
+}

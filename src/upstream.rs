@@ -1,0 +1,166 @@
+//! The upstream proxies as one worker knows them: parsed members and the connections kept open to each.
+//!
+//! A connection to an http upstream proxy serves requests to any origin, so connections are kept per member, the last used
+//! first: few stay warm and the rest age out. A connection comes back only when the exchange on it is
+//! really over (hyper says when), and is used again only within `upstream.idle_timeout`.
+//! Bounds: [`CACHED`] members in each of two generations; as many idle connections as the descriptor limit allows
+//! this worker. Cost: one hash lookup per allocation.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::client::conn::http1::SendRequest;
+use hyper::header::HeaderValue;
+use tokio::time::Instant;
+
+use crate::member::{Malformed, Member, Name};
+use crate::upload::Upload;
+
+/// Members parsed and kept, per generation. Beyond that a member is parsed again, which costs about a microsecond.
+const CACHED: usize = 16 << 10;
+/// How often idle connections are looked at for their age.
+const REAP_EVERY: Duration = Duration::from_secs(1);
+
+/// A member, and this worker's idle connections to it.
+pub(crate) struct Upstream {
+    pub(crate) member: Member,
+    /// `Proxy-Status` of a plain success, ready to be copied.
+    pub(crate) proxy_status: HeaderValue,
+    idle: Mutex<Vec<Idle>>,
+    /// Whether [`Upstreams::with_idle`] holds it.
+    is_listed: AtomicBool,
+}
+
+struct Idle {
+    sender: SendRequest<Upload>,
+    since: Instant,
+}
+
+/// All upstream proxies of one worker.
+pub(crate) struct Upstreams {
+    known: Mutex<Generations>,
+    with_idle: Mutex<Vec<Arc<Upstream>>>,
+    idle_count: AtomicUsize,
+    max_idle: usize,
+    idle_timeout: Duration,
+}
+
+/// A cache in two halves: when the young one is full it becomes the old one, and what nobody asked for is gone.
+#[derive(Default)]
+struct Generations {
+    young: HashMap<Name, Arc<Upstream>>,
+    old: HashMap<Name, Arc<Upstream>>,
+}
+
+impl Upstreams {
+    pub(crate) fn new(max_idle: usize, idle_timeout: Duration) -> Self {
+        Self {
+            known: Mutex::default(),
+            with_idle: Mutex::default(),
+            idle_count: AtomicUsize::new(0),
+            max_idle,
+            idle_timeout,
+        }
+    }
+
+    /// The upstream proxy a member stands for.
+    ///
+    /// # Errors
+    /// Why the member cannot be used.
+    pub(crate) fn get(&self, name: &Name) -> Result<Arc<Upstream>, Malformed> {
+        let mut known = lock(&self.known);
+        if let Some(upstream) = known.young.get(name) {
+            return Ok(upstream.clone());
+        }
+        let upstream = match known.old.remove(name) {
+            Some(upstream) => upstream,
+            None => Arc::new(Upstream::new(Member::parse(name)?)),
+        };
+        if known.young.len() >= CACHED {
+            known.old = std::mem::take(&mut known.young);
+        }
+        match known.young.entry(name.clone()) {
+            Entry::Occupied(entry) => Ok(entry.get().clone()),
+            Entry::Vacant(entry) => Ok(entry.insert(upstream).clone()),
+        }
+    }
+
+    /// A connection that can be used at once, if one is kept.
+    pub(crate) fn take_idle(&self, upstream: &Upstream) -> Option<SendRequest<Upload>> {
+        let mut idle = lock(&upstream.idle);
+        while let Some(kept) = idle.pop() {
+            self.idle_count.fetch_sub(1, Ordering::Relaxed);
+            if kept.sender.is_ready() && kept.since.elapsed() < self.idle_timeout {
+                return Some(kept.sender);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection whose exchange is over; dropping it closes it.
+    pub(crate) fn keep(&self, upstream: &Arc<Upstream>, sender: SendRequest<Upload>) {
+        if sender.is_closed() || self.idle_count.load(Ordering::Relaxed) >= self.max_idle {
+            return;
+        }
+        self.idle_count.fetch_add(1, Ordering::Relaxed);
+        lock(&upstream.idle).push(Idle { sender, since: Instant::now() });
+        if !upstream.is_listed.swap(true, Ordering::Relaxed) {
+            lock(&self.with_idle).push(upstream.clone());
+        }
+    }
+
+    /// Closes connections that have been idle too long, for ever.
+    pub(crate) async fn reap(&self) {
+        let mut ticks = tokio::time::interval(REAP_EVERY);
+        loop {
+            ticks.tick().await;
+            lock(&self.with_idle).retain(|upstream| {
+                let mut idle = lock(&upstream.idle);
+                let before = idle.len();
+                idle.retain(|kept| !kept.sender.is_closed() && kept.since.elapsed() < self.idle_timeout);
+                self.idle_count.fetch_sub(before - idle.len(), Ordering::Relaxed);
+                let stays = !idle.is_empty();
+                upstream.is_listed.store(stays, Ordering::Relaxed);
+                stays
+            });
+        }
+    }
+}
+
+impl Upstream {
+    fn new(member: Member) -> Self {
+        let proxy_status = HeaderValue::try_from(format!("evenkeel; next-hop={}", member.id()));
+        Self {
+            proxy_status: proxy_status.expect("an id is a token"),
+            member,
+            idle: Mutex::default(),
+            is_listed: AtomicBool::new(false),
+        }
+    }
+}
+
+/// A panic elsewhere leaves these maps and lists usable.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_of_members_is_bounded_and_keeps_what_is_used() {
+        let upstreams = Upstreams::new(0, Duration::from_secs(5));
+        let name = |i: usize| Name::from(format!("http://10.0.0.1:{}", i % 65535 + 1).into_bytes());
+        let first = upstreams.get(&name(0)).unwrap();
+        for i in 0..3 * CACHED {
+            upstreams.get(&name(i)).unwrap();
+            assert!(Arc::ptr_eq(&first, &upstreams.get(&name(0)).unwrap()), "a member in use was dropped");
+        }
+        let known = lock(&upstreams.known);
+        assert!(known.young.len() <= CACHED && known.old.len() <= CACHED);
+    }
+}

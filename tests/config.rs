@@ -1,0 +1,69 @@
+//! Each file in `config/valid` loads; each in `config/invalid` gives exactly the mistakes it announces.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use evenkeel::config::{Config, Gateway, Log, ProxyStatus, Retry, Sources, Store, Upstream};
+use evenkeel::pool::Initial;
+
+/// The files of one folder; a folder that is empty or was moved tests nothing.
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/config").join(folder);
+    let entries = std::fs::read_dir(&folder).expect("a folder of cases").map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|kind| kind == "toml")).collect();
+    assert!(!files.is_empty(), "no case in {}", folder.display());
+    files.sort();
+    files
+}
+
+fn load(file: PathBuf) -> Result<Config, evenkeel::config::Mistakes> {
+    Config::load(&Sources { file: Some(file), ..Sources::default() })
+}
+
+#[test]
+fn valid_files_load() {
+    for file in files("valid") {
+        load(file.clone()).unwrap_or_else(|mistakes| panic!("{}:\n{mistakes}", file.display()));
+    }
+}
+
+/// `# expect: LINE: KEY: BEGINNING` announces one mistake, in the order they must come.
+#[test]
+fn invalid_files_give_exactly_the_mistakes_they_announce() {
+    for file in files("invalid") {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let expected: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# expect: ")).collect();
+        let mistakes = load(file.clone()).expect_err("mistakes");
+        let found: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (found, expected) in found.iter().zip(expected) {
+            let expected = format!("{}:{expected}", file.display());
+            assert!(found.starts_with(&expected), "\nfound    {found}\nexpected {expected}");
+        }
+    }
+}
+
+#[test]
+fn every_key_reaches_its_place() {
+    let file = files("valid").into_iter().find(|file| file.ends_with("every-key.toml")).unwrap();
+    let config = load(file).unwrap();
+    let secs = Duration::from_secs;
+    let gateway = Gateway {
+        listen: "[::1]:3128".parse().unwrap(),
+        threads: 2,
+        max_connections: 500,
+        head_timeout: secs(1),
+        idle_timeout: secs(2),
+        tunnel_idle_timeout: secs(3),
+        drain_timeout: secs(4),
+        proxy_status: ProxyStatus::Errors,
+        via: true,
+    };
+    let upstream = Upstream { dial_timeout: secs(6), response_timeout: secs(7), idle_timeout: secs(8) };
+    let retry = Retry { attempts: 9, deadline: secs(10), replay_bytes: 11 };
+    assert_eq!((config.gateway, config.upstream, config.retry), (gateway, upstream, retry));
+    assert_eq!(config.log, Log { requests: true });
+    assert!(matches!(&config.pool.store, Store::Redis(url) if url.expose() == "redis://redis.example/2"));
+    assert_eq!((&config.pool.key[..], config.pool.timeout), ("other:{pool}", secs(5)));
+    assert_eq!((config.pool.proxies, config.pool.initial), (vec!["http://10.0.0.7:3128".into()], Initial::Count(12)));
+}
