@@ -113,10 +113,11 @@ impl Body for Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        if let Some(record) = &mut self.record {
-            if !self.content.is_over() && record.ended == Ended::Done {
-                record.ended = Ended::Client;
-            }
+        if let Some(record) = &mut self.record
+            && record.ended == Ended::Done
+            && !self.content.is_over()
+        {
+            record.ended = Ended::Client;
         }
         self.client.answered();
     }

@@ -106,7 +106,7 @@ async fn forward(mut request: Request<Incoming>) -> Result<Response<Page>, Strin
         .map_err(|error| error.to_string())?;
     tokio::spawn(async move { connection.await.ok() });
     let response = sender.send_request(request).await.map_err(|error| format!("{authority}: {error}"))?;
-    Ok(response.map(|body| Either::Right(body)))
+    Ok(response.map(Either::Right))
 }
 
 /// The curl lines to try.

@@ -23,13 +23,13 @@ use crate::answer::{Answer, Connection};
 use crate::client::Client;
 use crate::config::{Config, ProxyStatus};
 use crate::error::Failure;
-use crate::forward::{self, Missed, Received};
+use crate::forward::{self, Ask, Missed, Received};
 use crate::headers::{self, Wishes};
 use crate::member::{self, Name};
 use crate::pool::Pool;
 use crate::record::{Ended, Record};
 use crate::retry::{self, Progress};
-use crate::target::{Authority, Target};
+use crate::target::{self, Authority, Target};
 use crate::tunnel;
 use crate::upload::Source;
 use crate::upstream::{Upstream, Upstreams};
@@ -201,10 +201,9 @@ async fn forward(
             });
         }
         let limits = &worker.config.upstream;
-        match forward::send(&worker.upstreams, &upstream, request, &source, limits, attempts.number > 1).await {
-            Ok(received) => {
-                return Ok(relay(worker, client, &head.method, received, upstream, &attempts, record).await?);
-            }
+        let ask = Ask { fresh: attempts.number > 1, without_path: target::omits_path(&head.method, &head.uri) };
+        match forward::send(&worker.upstreams, &upstream, request, &source, limits, ask).await {
+            Ok(received) => return relay(worker, client, &head.method, received, upstream, &attempts, record).await,
             Err(missed) => attempts.failed(upstream, missed, source.is_kept())?,
         }
     }
@@ -302,8 +301,10 @@ impl<'a> Attempts<'a> {
                 Ok(upstream) => return Ok(upstream),
                 Err(malformed) => malformed.to_string(),
             };
-            self.worker.pool.park(&name, &reason).await.map_err(Failure::Store)?;
-            tracing::warn!(proxy = member::masked(&name), reason, "set a pool member aside");
+            let is_news = self.worker.pool.park(&name, &reason).await.map_err(Failure::Store)?;
+            if is_news {
+                tracing::warn!(proxy = member::masked(&name), reason, "set a pool member aside");
+            }
             if self.started.elapsed() >= self.worker.config.retry.deadline {
                 return Err(self.last.take().unwrap_or(Failure::PoolEmpty.into()));
             }

@@ -112,17 +112,14 @@ impl Pool {
         }
     }
 
-    /// Sets a member aside: it leaves the set and keeps its count and the reason. Idempotent; a member that is
-    /// not in the set is left alone.
+    /// Sets a member aside: it leaves the set and keeps its count and the reason. Returns whether it did; a member
+    /// that is not in the set (any more) is left alone.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub async fn park(&self, member: &Name, reason: &str) -> Result<(), PoolError> {
+    pub async fn park(&self, member: &Name, reason: &str) -> Result<bool, PoolError> {
         match self {
-            Self::Embedded(pool) => {
-                pool.park(member, reason);
-                Ok(())
-            }
+            Self::Embedded(pool) => Ok(pool.park(member, reason)),
             Self::Redis(pool) => pool.park(member, reason).await,
         }
     }

@@ -4,7 +4,7 @@
 //! request never leaves its thread. The kernel spreads new connections over the listeners (SO_REUSEPORT) by a hash,
 //! which can be uneven for few long-lived clients: a worker that has clearly more than the least busy one
 //! hands a new connection over before serving it.
-//! Not here: what is said on a connection ([`crate::client`]).
+//! Not here: what is said on a connection (`client`).
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};

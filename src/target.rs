@@ -107,6 +107,16 @@ impl Authority {
     }
 }
 
+/// Whether this is `OPTIONS http://host` without a path. The last proxy before the origin has to turn that into
+/// `OPTIONS *` (RFC 9112 §3.2.4), so it must not become `OPTIONS http://host/` on the way.
+///
+/// `Uri` reads an absent path as `/`. Where there is one, it follows the authority in the same buffer.
+pub(crate) fn omits_path(method: &Method, uri: &Uri) -> bool {
+    let Some(authority) = uri.authority() else { return false };
+    let has_path = std::ptr::eq(authority.as_str().as_bytes().as_ptr_range().end, uri.path().as_ptr());
+    method == Method::OPTIONS && !has_path && uri.query().is_none()
+}
+
 /// RFC 9112 §3.2: exactly one Host in HTTP/1.1. Its value is not used, the target's authority replaces it.
 fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Failure> {
     let mut hosts = headers.get_all(HOST).iter();
@@ -163,6 +173,18 @@ mod tests {
         for text in ["h:65536", "h:http", ":443", "h:", "h:1:2", "2001:db8::1", "[::1", "[x]:1", "h h:1", "h:+1"] {
             assert!(Authority::parse(text, None).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn only_an_options_request_without_a_path_omits_it() {
+        let omits = |method: Method, uri: &'static str| {
+            omits_path(&method, &Uri::from_maybe_shared(bytes::Bytes::from_static(uri.as_bytes())).unwrap())
+        };
+        assert!(omits(Method::OPTIONS, "http://h") && omits(Method::OPTIONS, "http://h:8001"));
+        assert!(!omits(Method::OPTIONS, "http://h/") && !omits(Method::OPTIONS, "http://h:80/a?b"));
+        assert!(
+            !omits(Method::OPTIONS, "http://h?b") && !omits(Method::OPTIONS, "*") && !omits(Method::GET, "http://h")
+        );
     }
 
     #[test]

@@ -77,12 +77,13 @@ impl Upstreams {
         }
         let upstream = match known.old.remove(name) {
             Some(upstream) => upstream,
-            None => Arc::new(Upstream::new(Member::parse(name)?)),
+            // A copy: the name may be a slice of everything that was read from Redis with it.
+            None => Arc::new(Upstream::new(Member::parse(&Name::copy_from_slice(name))?)),
         };
         if known.young.len() >= CACHED {
             known.old = std::mem::take(&mut known.young);
         }
-        match known.young.entry(name.clone()) {
+        match known.young.entry(upstream.member.name().clone()) {
             Entry::Occupied(entry) => Ok(entry.get().clone()),
             Entry::Vacant(entry) => Ok(entry.insert(upstream).clone()),
         }

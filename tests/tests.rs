@@ -1,3 +1,6 @@
-//! Everything that is tested from outside, in one binary.
+//! Behaviour from outside, one module per subject, in one binary.
+
+mod support;
 
 mod config;
+mod pool;

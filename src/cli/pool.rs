@@ -43,7 +43,7 @@ enum Verb {
     List,
     /// Add upstream proxies; counts that exist are kept
     Add {
-        /// [http://][user:password@]host:port
+        /// Such as `http://user:password@host:port`
         #[arg(required = true, value_name = "URL")]
         urls: Vec<String>,
     },

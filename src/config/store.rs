@@ -7,6 +7,7 @@ use fred::types::config::{Config as Client, ServerConfig};
 use super::KEY;
 use super::mistake::masked;
 use super::value::Value;
+use crate::pool::redis::{SCHEMES, has_hash_tag};
 
 /// Who keeps the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,9 +21,6 @@ pub enum Store {
 /// Where Redis is: a URL that fred can read. Prints with its password masked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl(String);
-
-const SCHEMES: [&str; 7] =
-    ["redis", "rediss", "redis+unix", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel"];
 
 /// Redis would take 512 MB; every request sends the key.
 const MAX_KEY: usize = 512;
@@ -77,12 +75,6 @@ pub(super) fn key(value: &Value<'_>, store: &Store) -> Result<String, String> {
         return Err(format!("must have a part in braces, like {KEY:?}, to be in one slot of the cluster, not {value}"));
     }
     Ok(key.to_owned())
-}
-
-/// Something between the first `{` and the first `}` after it.
-fn has_hash_tag(key: &str) -> bool {
-    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-    tag.is_some_and(|(tag, _)| !tag.is_empty())
 }
 
 fn scheme(url: &str) -> Option<&str> {

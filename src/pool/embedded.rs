@@ -90,13 +90,13 @@ impl Embedded {
     }
 
     /// See [`super::Pool::park`].
-    pub(super) fn park(&self, member: &Name, reason: &str) {
+    pub(super) fn park(&self, member: &Name, reason: &str) -> bool {
         let since_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let mut state = self.state();
-        if let Some(Count(count)) = state.take(member) {
-            let record = Parked { member: member.clone(), count, reason: reason.to_owned(), since_ms };
-            state.parked.insert(member.clone(), record);
-        }
+        let Some(Count(count)) = state.take(member) else { return false };
+        let record = Parked { member: member.clone(), count, reason: reason.to_owned(), since_ms };
+        state.parked.insert(member.clone(), record);
+        true
     }
 
     /// See [`super::Pool::list`].

@@ -7,9 +7,10 @@
 //!
 //! Time: a request hears back within `timeout`, whatever Redis does. A break shorter than that is bridged (the
 //! request waits for the new connection); when Redis has been away for longer, it is refused at once.
-//! Not twice: a call that was sent is never sent again, since it may have counted. Not late: a call that was given
-//! up before it was sent is never sent; one that was sent and not answered makes the connection suspect, and nothing
-//! more is sent until a new one has answered. So a frozen Redis wakes up to one old call per gateway worker.
+//! Not twice: a call that was sent is never sent again, since it may have counted. Not late: a call whose time ran
+//! out before it was sent is never sent; one that was sent and not answered makes the connection suspect, and nothing
+//! more is sent until a new one has answered. So a frozen Redis wakes up to one old call per gateway worker, beside
+//! the retries that were on their way.
 //! Not here: dialing members, what their bytes mean, and any choice of member outside the script.
 //! Cost: one round trip per call; 3 to 5 us of Redis' CPU per allocation under load, 50 alone (see the script).
 
@@ -18,10 +19,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fred::clients::WithOptions;
 use fred::prelude::{
-    Client, ClientLike, Config, ConnectionConfig, Error as FredError, ErrorKind, EventInterface, FredResult, Key,
-    LuaInterface, Options, PerformanceConfig, ReconnectPolicy, SortedSetsInterface, TcpConfig, Value,
+    Client, ClientLike, Config, ConnectionConfig, Error as FredError, ErrorKind, EventInterface, FredResult, Options,
+    PerformanceConfig, ReconnectPolicy, TcpConfig, Value,
 };
 use fred::types::config::ReconnectError;
 use fred::types::scripts::Script;
@@ -72,8 +72,12 @@ struct Waiter {
 /// The connection, and what is known about its health.
 struct Link {
     client: Client,
-    key: Key,
-    parked: Key,
+    /// The sorted set.
+    key: Value,
+    /// The hash of those set aside.
+    parked: Value,
+    /// Where both live in a cluster.
+    slot: ClusterHash,
     timeout: Duration,
     health: Mutex<Health>,
 }
@@ -106,8 +110,9 @@ impl Redis {
         let mut config = Config::from_url(url).map_err(|e| {
             format!("the store's URL cannot be used: {}", e.details().split(": ").next().unwrap_or_default())
         })?;
-        // Off: to fred this means giving up when the very first connection fails.
-        config.fail_fast = false;
+        // The first attempt at once, and an end of fred's task if it fails; `stay_connected` starts the next. Without
+        // this, fred waits before the first attempt as it does before every other.
+        config.fail_fast = true;
         if config.server.is_clustered() && !has_hash_tag(key) {
             return Err(format!(
                 "in a Redis Cluster the key needs a part in braces, such as {{{key}}}: its keys must share a slot"
@@ -118,6 +123,7 @@ impl Redis {
             client,
             key: key.into(),
             parked: format!("{key}:parked").into(),
+            slot: key.into(),
             timeout,
             health: Mutex::default(),
         });
@@ -162,8 +168,8 @@ impl Redis {
         };
         let mut added = 0;
         for chunk in members.chunks(CHUNK) {
-            let args = std::iter::once(start).chain(chunk.iter().cloned().map(Value::from)).collect();
-            let reply = self.link.run(&ADD, vec![self.link.key.clone()], args, self.link.deadline()).await?;
+            let args = std::iter::once(start).chain(chunk.iter().cloned().map(Value::from));
+            let reply = self.link.run(&ADD, &[&self.link.key], args, self.link.deadline()).await?;
             // The first piece says what "min" was: the same for all of the list.
             let [count, used] = <[Bytes; 2]>::try_from(strings(reply)?).map_err(|_| nonsense())?;
             added += number::<u64>(&count)?;
@@ -176,18 +182,18 @@ impl Redis {
     pub(super) async fn remove(&self, members: &[Name]) -> Result<u64, PoolError> {
         let mut removed = 0;
         for chunk in members.chunks(CHUNK) {
-            let args = chunk.iter().cloned().map(Value::from).collect();
-            let reply = self.link.run(&REMOVE, self.link.both_keys(), args, self.link.deadline()).await?;
+            let args = chunk.iter().cloned().map(Value::from);
+            let reply = self.link.run(&REMOVE, &self.link.both_keys(), args, self.link.deadline()).await?;
             removed += number::<u64>(&string(reply)?)?;
         }
         Ok(removed)
     }
 
     /// See [`super::Pool::park`].
-    pub(super) async fn park(&self, member: &Name, reason: &str) -> Result<(), PoolError> {
-        let args = vec![Value::from(member.clone()), Value::from(reason)];
-        let reply = self.link.run(&PARK, self.link.both_keys(), args, self.link.deadline()).await?;
-        number::<u64>(&string(reply)?).map(drop)
+    pub(super) async fn park(&self, member: &Name, reason: &str) -> Result<bool, PoolError> {
+        let args = [Value::from(member.clone()), Value::from(reason)];
+        let reply = self.link.run(&PARK, &self.link.both_keys(), args, self.link.deadline()).await?;
+        Ok(number::<u64>(&string(reply)?)? == 1)
     }
 
     /// See [`super::Pool::list`]. Up to 10,000 members are one consistent reading. A larger pool is read in pages
@@ -196,19 +202,14 @@ impl Redis {
         let mut counts: HashMap<Name, f64> = HashMap::new();
         // Members that are allocated move to the back and everyone behind them one rank forward, maybe across the
         // seam into a page already read. Half a page of overlap sees them anyhow, up to 5,000 allocations a page.
-        for first in (0..).step_by(PAGE / 2) {
+        for first in (0_i64..).step_by(PAGE / 2) {
             let last = first + PAGE as i64 - 1;
-            let page = self
-                .link
-                .call(self.link.deadline(), |client| {
-                    let key = self.link.key.clone();
-                    async move { client.zrange::<Value, _, _, _>(key, first, last, None, false, None, true).await }
-                })
-                .await?;
-            let page = strings(page)?;
+            let args = vec![self.link.key.clone(), first.into(), last.into(), Value::from_static_str("WITHSCORES")];
+            let page = strings(self.link.call("ZRANGE", args, self.link.deadline()).await?)?;
             for pair in page.chunks(2) {
                 let [member, count] = pair else { return Err(nonsense()) };
-                counts.insert(member.clone(), number(count)?);
+                // -0 becomes 0: Redis holds them for equal, the order below would not.
+                counts.insert(member.clone(), number::<f64>(count)? + 0.0);
             }
             if page.len() < 2 * PAGE {
                 break;
@@ -224,15 +225,9 @@ impl Redis {
         let mut records: HashMap<Name, Bytes> = HashMap::new();
         let mut cursor = Bytes::from_static(b"0");
         loop {
-            let args = [cursor.into(), Value::from_static_str("COUNT"), Value::from(CHUNK as i64)];
-            let reply = self
-                .link
-                .call(self.link.deadline(), |client| {
-                    let command = CustomCommand::new_static("HSCAN", ClusterHash::FirstKey, false);
-                    let args = std::iter::once(Value::from(self.link.parked.clone())).chain(args).collect();
-                    async move { client.custom::<Value, Value>(command, args).await }
-                })
-                .await?;
+            let count = [Value::from_static_str("COUNT"), Value::from(CHUNK as i64)];
+            let args = [self.link.parked.clone(), cursor.into()].into_iter().chain(count).collect();
+            let reply = self.link.call("HSCAN", args, self.link.deadline()).await?;
             let Value::Array(mut reply) = reply else { return Err(nonsense()) };
             let (Some(page), Some(next), None) = (reply.pop(), reply.pop(), reply.pop()) else {
                 return Err(nonsense());
@@ -273,8 +268,8 @@ impl Link {
 
     /// One call of `lua/allocate.lua`: at most `n` members, in order.
     async fn allocate(&self, n: usize, tried: &[Name], deadline: Instant) -> Result<Vec<Name>, PoolError> {
-        let args = std::iter::once(Value::from(n as i64)).chain(tried.iter().cloned().map(Value::from)).collect();
-        let members = strings(self.run(&ALLOCATE, vec![self.key.clone()], args, deadline).await?)?;
+        let args = std::iter::once(Value::from(n as i64)).chain(tried.iter().cloned().map(Value::from));
+        let members = strings(self.run(&ALLOCATE, &[&self.key], args, deadline).await?)?;
         if members.len() > n { Err(nonsense()) } else { Ok(members) }
     }
 
@@ -284,40 +279,41 @@ impl Link {
     async fn run(
         &self,
         script: &Script,
-        keys: Vec<Key>,
-        args: Vec<Value>,
+        keys: &[&Value],
+        args: impl IntoIterator<Item = Value>,
         deadline: Instant,
     ) -> Result<Value, PoolError> {
-        self.call(deadline, |client| async move {
-            match client.evalsha(script.sha1().clone(), keys.clone(), args.clone()).await {
-                Err(e) if e.details().starts_with("NOSCRIPT") => {
-                    let text = script.lua().cloned().expect("made from its text");
-                    client.eval(text, keys, args).await
-                }
-                reply => reply,
+        let mut words = vec![Value::from(script.sha1().clone()), Value::from(keys.len() as i64)];
+        words.extend(keys.iter().map(|&key| key.clone()));
+        words.extend(args);
+        match self.call("EVALSHA", words.clone(), deadline).await {
+            Err(PoolError::Refused(why)) if why.starts_with("NOSCRIPT") => {
+                words[0] = script.lua().cloned().expect("made from its text").into();
+                self.call("EVAL", words, deadline).await
             }
-        })
-        .await
+            result => result,
+        }
     }
 
     /// Sends one command once the link is up, and waits for its reply until `deadline`.
-    async fn call<F, R>(&self, deadline: Instant, command: F) -> Result<Value, PoolError>
-    where
-        F: FnOnce(WithOptions<Client>) -> R,
-        R: Future<Output = FredResult<Value>>,
-    {
+    ///
+    /// As a "custom" command, for fred's own functions for scripts ignore the options (fred#353): `WithOptions` has no
+    /// `LuaInterface`, so `with_options(…).evalsha(…)` silently derefs to the plain client.
+    async fn call(&self, name: &'static str, args: Vec<Value>, deadline: Instant) -> Result<Value, PoolError> {
         self.up(deadline).await?;
         let left = deadline.saturating_duration_since(Instant::now());
         let options = Options {
             // To fred, zero means no limit.
             timeout: Some(left.max(Duration::from_millis(1))),
-            // When the connection breaks, commands on their way fail instead of being sent again.
+            // A command is refused when there is no connection, and fails when the connection breaks under it.
             fail_fast: true,
-            // And without a connection at the moment of sending, too. A cluster needs one more per redirection.
+            // Sent once. A redirection counts as one more; the node that gives it has not run the command.
             max_attempts: Some(if self.client.is_clustered() { 1 + MAX_REDIRECTIONS } else { 1 }),
             ..Options::default()
         };
-        match timeout_at(deadline + GRACE, command(self.client.with_options(&options))).await {
+        let client = self.client.with_options(&options);
+        let command = CustomCommand::new_static(name, self.slot.clone(), false);
+        match timeout_at(deadline + GRACE, client.custom(command, args)).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(e)) => Err(self.failure(&e)),
             Err(_) => Err(self.unanswered()),
@@ -331,14 +327,8 @@ impl Link {
             return Ok(());
         }
         let since = *self.health().down_since.get_or_insert_with(Instant::now);
-        match timeout_at(deadline.min(since + self.timeout), self.client.wait_for_connect()).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(e)) => Err(PoolError::Unreachable(e.details().to_owned())),
-            Err(_) => {
-                let reason = self.health().reason.clone();
-                Err(PoolError::Unreachable(if reason.is_empty() { "no connection yet".to_owned() } else { reason }))
-            }
-        }
+        let connected = async { while self.client.wait_for_connect().await.is_err() {} };
+        timeout_at(deadline.min(since + self.timeout), connected).await.map_err(|_| self.too_late())
     }
 
     fn failure(&self, e: &FredError) -> PoolError {
@@ -347,7 +337,7 @@ impl Link {
             ErrorKind::Timeout => self.unanswered(),
             ErrorKind::Backpressure => PoolError::Overloaded,
             ErrorKind::IO | ErrorKind::Tls | ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Sentinel => {
-                PoolError::Unreachable(details)
+                PoolError::Unreachable(plain(&details).to_owned())
             }
             _ => PoolError::Refused(details),
         }
@@ -368,8 +358,8 @@ impl Link {
         self.too_late()
     }
 
-    /// Keeps fred's connection task going. It reconnects by itself, but ends for good on what it calls a mistake in
-    /// the configuration: for example when a node is not in cluster mode yet, which may pass.
+    /// Keeps fred's connection task going. It reconnects by itself, but ends when the very first attempt fails, and on
+    /// what it calls a mistake in the configuration: a node that is not in cluster mode yet, which may pass.
     async fn stay_connected(&self) {
         loop {
             let mut task = AbortOnDrop(self.client.connect());
@@ -393,7 +383,7 @@ impl Link {
                         connected = false;
                         let mut health = self.health();
                         health.down_since.get_or_insert_with(Instant::now);
-                        error.details().clone_into(&mut health.reason);
+                        health.reason = plain(error.details()).to_owned();
                     }
                     Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => {}
                     Err(tokio::sync::broadcast::error::RecvError::Closed) => std::future::pending().await,
@@ -418,11 +408,15 @@ impl Link {
     }
 
     fn too_late(&self) -> PoolError {
-        PoolError::TimedOut(self.timeout)
+        if self.client.is_connected() {
+            return PoolError::TimedOut(self.timeout);
+        }
+        let reason = self.health().reason.clone();
+        PoolError::Unreachable(if reason.is_empty() { "no connection yet".to_owned() } else { reason })
     }
 
-    fn both_keys(&self) -> Vec<Key> {
-        vec![self.key.clone(), self.parked.clone()]
+    fn both_keys(&self) -> [&Value; 2] {
+        [&self.key, &self.parked]
     }
 }
 
@@ -435,7 +429,8 @@ impl Drop for AbortOnDrop {
     }
 }
 
-const SCHEMES: [&str; 7] =
+/// The URLs that [`Redis::connect`] takes.
+pub(crate) const SCHEMES: [&str; 7] =
     ["redis", "rediss", "redis+unix", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel"];
 
 /// How often a call follows a slot to the node it has moved to.
@@ -478,7 +473,7 @@ fn reconnect_policy() -> ReconnectPolicy {
 }
 
 /// Redis Cluster hashes what is between the first `{` and the next `}`, if anything is.
-fn has_hash_tag(key: &str) -> bool {
+pub(crate) fn has_hash_tag(key: &str) -> bool {
     key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
 }
 
@@ -510,6 +505,11 @@ fn string(reply: Value) -> Result<Bytes, PoolError> {
 
 fn number<T: std::str::FromStr>(text: &[u8]) -> Result<T, PoolError> {
     std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or_else(nonsense)
+}
+
+/// fred keeps an I/O error as its `Debug` text; the sentence for people is what stands there in quotes.
+fn plain(details: &str) -> &str {
+    details.split('"').nth(1).unwrap_or(details)
 }
 
 fn nonsense() -> PoolError {

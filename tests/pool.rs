@@ -1,0 +1,846 @@
+//! The pool contract, each behaviour against both stores; then what can go wrong with Redis.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use evenkeel::member::Name;
+use evenkeel::pool::embedded::Embedded;
+use evenkeel::pool::redis::Redis;
+use evenkeel::pool::{Entry, Initial, Pool, PoolError};
+use proptest::prelude::*;
+use tokio::task::JoinSet;
+
+use crate::support::redis::{FakeRedis, Redis as Server, Reply, eventually};
+
+const KEY: &str = "pool:{test}";
+/// Short, so that tests of silence are quick; long enough for a loaded machine to answer in.
+const TIMEOUT: Duration = Duration::from_millis(400);
+/// How long a pool may take to work again.
+const RECOVERY: Duration = Duration::from_secs(3);
+
+fn name(text: &str) -> Name {
+    Name::copy_from_slice(text.as_bytes())
+}
+
+fn names<const N: usize>(texts: [&str; N]) -> Vec<Name> {
+    texts.into_iter().map(name).collect()
+}
+
+fn connect_to(url: &str) -> Pool {
+    Pool::Redis(Redis::connect(url, KEY, TIMEOUT).expect("a good URL"))
+}
+
+fn connect(server: &Server) -> Pool {
+    connect_to(&server.url())
+}
+
+/// Runs one body against an empty pool of each kind.
+async fn on_both(body: impl AsyncFn(Pool)) {
+    eprintln!("embedded:");
+    body(Pool::Embedded(Embedded::new())).await;
+    eprintln!("redis:");
+    let server = Server::start();
+    body(connect(&server)).await;
+}
+
+async fn take(pool: &Pool, n: usize) -> Vec<Option<Name>> {
+    let mut taken = Vec::new();
+    for _ in 0..n {
+        taken.push(pool.allocate(&[]).await.expect("a store that answers"));
+    }
+    taken
+}
+
+async fn counts(pool: &Pool) -> Vec<(Name, f64)> {
+    pool.list().await.unwrap().into_iter().map(|Entry { member, count }| (member, count)).collect()
+}
+
+async fn sum(pool: &Pool) -> f64 {
+    counts(pool).await.into_iter().map(|(_, count)| count).sum()
+}
+
+async fn works_again(pool: &Pool) {
+    eventually(RECOVERY, "an allocation", async || matches!(pool.allocate(&[]).await, Ok(Some(_)))).await;
+}
+
+// --- Both stores ---
+
+#[tokio::test]
+async fn the_least_used_member_is_taken_and_equals_go_in_byte_order() {
+    on_both(async |pool| {
+        // Not by locale: upper case before lower, bytes above ASCII last; a prefix before the longer.
+        let mut members = names(["b:1", "B:1", "a:1", "a:10", ""]);
+        members.extend([Name::from_static(b"\xff:1"), Name::from_static(b"a\0\r\n:1")]);
+        assert_eq!(pool.add(&members, Initial::Min).await.unwrap(), 7);
+        members.sort();
+        let order: Vec<_> = members.iter().cloned().map(Some).collect();
+        assert_eq!(take(&pool, 14).await, [order.clone(), order].concat());
+        pool.add(&names(["late:1"]), Initial::Count(0)).await.unwrap();
+        assert_eq!(take(&pool, 2).await, [Some(name("late:1")), Some(name("late:1"))]);
+        assert_eq!(take(&pool, 1).await, [Some(name(""))]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_allocation_is_counted() {
+    on_both(async |pool| {
+        pool.add(&names(["a:1", "b:1"]), Initial::Min).await.unwrap();
+        take(&pool, 5).await;
+        assert_eq!(counts(&pool).await, [(name("b:1"), 2.0), (name("a:1"), 3.0)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn newcomers_start_at_the_minimum_before_the_call_or_at_a_number() {
+    on_both(async |pool| {
+        assert_eq!(pool.add(&names(["a:1", "b:1"]), Initial::Count(7)).await.unwrap(), 2);
+        take(&pool, 1).await;
+        assert_eq!(pool.add(&names(["c:1", "d:1"]), Initial::Min).await.unwrap(), 2);
+        assert_eq!(pool.add(&names(["e:1"]), Initial::Count(3)).await.unwrap(), 1);
+        let expected = [("e:1", 3.0), ("b:1", 7.0), ("c:1", 7.0), ("d:1", 7.0), ("a:1", 8.0)];
+        assert_eq!(counts(&pool).await, expected.map(|(member, count)| (name(member), count)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_long_list_starts_at_one_minimum() {
+    on_both(async |pool| {
+        pool.add(&names(["old:1"]), Initial::Count(5)).await.unwrap();
+        let many: Vec<_> = (0..2_500).map(|i| name(&format!("p{i}:1"))).collect();
+        assert_eq!(pool.add(&many, Initial::Min).await.unwrap(), 2_500);
+        assert!(counts(&pool).await.iter().all(|(_, count)| *count == 5.0));
+        assert_eq!(pool.remove(&many).await.unwrap(), 2_500);
+        assert_eq!(counts(&pool).await, [(name("old:1"), 5.0)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn adding_again_keeps_the_count() {
+    on_both(async |pool| {
+        pool.add(&names(["a:1"]), Initial::Min).await.unwrap();
+        take(&pool, 3).await;
+        assert_eq!(pool.add(&names(["a:1", "b:1", "b:1"]), Initial::Count(9)).await.unwrap(), 1);
+        assert_eq!(counts(&pool).await, [(name("a:1"), 3.0), (name("b:1"), 9.0)]);
+        assert_eq!(pool.add(&[], Initial::Min).await.unwrap(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tried_members_are_skipped_and_uncounted() {
+    on_both(async |pool| {
+        pool.add(&names(["a:1", "b:1", "c:1"]), Initial::Min).await.unwrap();
+        assert_eq!(pool.allocate(&names(["a:1"])).await.unwrap(), Some(name("b:1")));
+        assert_eq!(pool.allocate(&names(["a:1", "c:1"])).await.unwrap(), Some(name("b:1")));
+        assert_eq!(pool.allocate(&names(["gone:1"])).await.unwrap(), Some(name("a:1")));
+        assert_eq!(pool.allocate(&names(["a:1", "b:1", "c:1"])).await.unwrap(), None);
+        assert_eq!(counts(&pool).await, [(name("c:1"), 0.0), (name("a:1"), 1.0), (name("b:1"), 2.0)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_empty_pool_gives_nobody() {
+    on_both(async |pool| {
+        assert_eq!(take(&pool, 2).await, [None, None]);
+        assert_eq!(pool.allocate(&names(["a:1"])).await.unwrap(), None);
+        pool.add(&names(["a:1"]), Initial::Min).await.unwrap();
+        pool.remove(&names(["a:1"])).await.unwrap();
+        assert_eq!(take(&pool, 1).await, [None]);
+        assert_eq!((counts(&pool).await, pool.parked().await.unwrap()), (vec![], vec![]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_parked_member_keeps_count_and_reason_until_it_is_removed() {
+    on_both(async |pool| {
+        pool.add(&names(["a:1", "b:1", "c:1"]), Initial::Count(4)).await.unwrap();
+        take(&pool, 1).await;
+        let reason = "has a \"path\"\n\u{1}, ünlike others \\";
+        for _ in 0..2 {
+            pool.park(&name("a:1"), reason).await.unwrap();
+            pool.park(&name("b:1"), "second").await.unwrap();
+            pool.park(&name("nobody:1"), "never there").await.unwrap();
+        }
+        assert_eq!(counts(&pool).await, [(name("c:1"), 4.0)]);
+        let parked = pool.parked().await.unwrap();
+        let seen: Vec<_> = parked.iter().map(|p| (p.member.clone(), p.count, p.reason.as_str())).collect();
+        assert_eq!(seen, [(name("a:1"), 5.0, reason), (name("b:1"), 4.0, "second")]);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+        assert!(parked.iter().all(|p| now.abs_diff(p.since_ms) < 60_000), "{parked:?}");
+
+        assert_eq!(pool.remove(&names(["a:1", "a:1", "c:1", "nobody:1"])).await.unwrap(), 2);
+        assert_eq!(pool.parked().await.unwrap().len(), 1);
+        // Added again while set aside: eligible, and one removal takes both away.
+        pool.add(&names(["b:1"]), Initial::Min).await.unwrap();
+        assert_eq!(take(&pool, 1).await, [Some(name("b:1"))]);
+        assert_eq!(pool.remove(&names(["b:1"])).await.unwrap(), 1);
+        assert_eq!((counts(&pool).await, pool.parked().await.unwrap()), (vec![], vec![]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn twenty_at_once_share_evenly_and_lose_nothing() {
+    on_both(async |pool| {
+        let members: Vec<_> = (0..7).map(|i| name(&format!("p{i}:1"))).collect();
+        pool.add(&members, Initial::Min).await.unwrap();
+        let mut tasks = JoinSet::new();
+        for _ in 0..20 {
+            let pool = pool.clone();
+            tasks.spawn(async move { take(&pool, 25).await.into_iter().flatten().count() });
+        }
+        assert_eq!(tasks.join_all().await.into_iter().sum::<usize>(), 500);
+        let counts = counts(&pool).await;
+        assert_eq!(counts.iter().map(|(_, count)| count).sum::<f64>(), 500.0);
+        assert!(counts[6].1 - counts[0].1 <= 1.0, "{counts:?}");
+    })
+    .await;
+}
+
+#[test]
+fn the_embedded_pool_is_shared_between_threads() {
+    let pool = Pool::Embedded(Embedded::new());
+    let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime().block_on(pool.add(&names(["a:1", "b:1", "c:1"]), Initial::Min)).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| runtime().block_on(take(&pool, 300)));
+        }
+    });
+    let counts = runtime().block_on(counts(&pool));
+    assert!(counts.iter().all(|(_, count)| *count == 400.0), "{counts:?}");
+}
+
+/// What the pool is, in ten lines.
+#[derive(Default)]
+struct Model {
+    set: Vec<(f64, Name)>,
+    parked: Vec<(Name, f64)>,
+}
+
+impl Model {
+    fn allocate(&mut self, tried: &[Name]) -> Option<Name> {
+        self.sort();
+        let at = self.set.iter().position(|(_, member)| !tried.contains(member))?;
+        self.set[at].0 += 1.0;
+        Some(self.set[at].1.clone())
+    }
+
+    fn add(&mut self, members: &[Name], initial: Initial) -> u64 {
+        self.sort();
+        let start = match initial {
+            Initial::Min => self.set.first().map_or(0.0, |(count, _)| *count),
+            Initial::Count(count) => count as f64,
+        };
+        let new: HashSet<_> = members.iter().filter(|m| self.set.iter().all(|(_, old)| old != *m)).cloned().collect();
+        self.set.extend(new.iter().cloned().map(|member| (start, member)));
+        new.len() as u64
+    }
+
+    fn remove(&mut self, members: &[Name]) -> u64 {
+        let there =
+            |m: &&Name| self.set.iter().any(|(_, old)| old == *m) || self.parked.iter().any(|(old, _)| old == *m);
+        let removed = members.iter().collect::<HashSet<_>>().into_iter().filter(there).count() as u64;
+        self.set.retain(|(_, member)| !members.contains(member));
+        self.parked.retain(|(member, _)| !members.contains(member));
+        removed
+    }
+
+    fn park(&mut self, member: &Name) {
+        if let Some(at) = self.set.iter().position(|(_, old)| old == member) {
+            let (count, member) = self.set.remove(at);
+            self.parked.retain(|(old, _)| *old != member);
+            self.parked.push((member, count));
+        }
+    }
+
+    fn set_score(&mut self, member: &Name, score: f64) {
+        self.set.retain(|(_, old)| old != member);
+        self.set.push((score, member.clone()));
+    }
+
+    fn sort(&mut self) {
+        // `partial_cmp`: to Redis, -0 and 0 are equal.
+        self.set.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap().then_with(|| a.1.cmp(&b.1)));
+        self.parked.sort_by(|a, b| a.0.cmp(&b.0));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate(usize),
+    Retry(Vec<Name>),
+    Add(Vec<Name>, Initial),
+    Remove(Vec<Name>),
+    Park(Name),
+    /// Someone else's ZADD; Redis only.
+    SetScore(Name, f64),
+}
+
+fn any_member() -> impl Strategy<Value = Name> {
+    prop_oneof![
+        (0..9_u8).prop_map(|i| name(&format!("p{i}:1"))),
+        Just(Name::from_static(b"\xff\x00\r\n")),
+        Just(name("P1:1")),
+        Just(name("")),
+    ]
+}
+
+fn any_members() -> impl Strategy<Value = Vec<Name>> {
+    prop::collection::vec(any_member(), 0..6)
+}
+
+/// Whole, fractional, far apart, beyond what one can be added to, infinite.
+fn any_score() -> impl Strategy<Value = f64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0; // 2^53
+    prop_oneof![
+        4 => (-3..8_i32).prop_map(f64::from),
+        2 => (-20..20_i32).prop_map(|tenths| f64::from(tenths) / 10.0),
+        1 => prop::sample::select(vec![
+            0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, EXACT - 1.0, EXACT, EXACT + 2.0, -EXACT - 2.0, -EXACT,
+            1e300, -1e300, 1e-300, f64::MAX, f64::MIN_POSITIVE, 0.1 + 0.2, 8.098814871335836e300,
+        ]),
+        1 => prop::num::f64::NORMAL,
+    ]
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let initial = prop_oneof![Just(Initial::Min), (0..6_u64).prop_map(Initial::Count)];
+    prop_oneof![
+        4 => (1..70_usize).prop_map(Step::Allocate),
+        2 => any_members().prop_map(Step::Retry),
+        3 => (any_members(), initial).prop_map(|(members, initial)| Step::Add(members, initial)),
+        1 => any_members().prop_map(Step::Remove),
+        1 => any_member().prop_map(Step::Park),
+        2 => (any_member(), any_score()).prop_map(|(member, score)| Step::SetScore(member, score)),
+    ]
+}
+
+type SetScore<'a> = &'a dyn Fn(&Name, f64);
+
+/// Takes the steps with the pool and with the model, and compares after each.
+async fn walk(pool: &Pool, steps: &[Step], set_score: Option<SetScore<'_>>) {
+    let mut model = Model::default();
+    for step in steps {
+        match step {
+            // At once: in Redis the first goes alone and the others share the calls after it.
+            Step::Allocate(n) => {
+                let taken = futures_in_order(*n, || pool.allocate(&[])).await;
+                let expected: Vec<_> = (0..*n).map(|_| model.allocate(&[])).collect();
+                assert_eq!(taken, expected, "{step:?}");
+            }
+            Step::Retry(tried) => assert_eq!(pool.allocate(tried).await.unwrap(), model.allocate(tried), "{step:?}"),
+            Step::Add(members, initial) => {
+                assert_eq!(pool.add(members, *initial).await.unwrap(), model.add(members, *initial), "{step:?}");
+            }
+            Step::Remove(members) => {
+                assert_eq!(pool.remove(members).await.unwrap(), model.remove(members), "{step:?}");
+            }
+            Step::Park(member) => {
+                pool.park(member, "why").await.unwrap();
+                model.park(member);
+            }
+            Step::SetScore(member, score) => {
+                if let Some(set_score) = set_score {
+                    set_score(member, *score);
+                    model.set_score(member, *score);
+                }
+            }
+        }
+        model.sort();
+        let listed: Vec<_> = pool.list().await.unwrap().into_iter().map(|e| (e.count, e.member)).collect();
+        assert_eq!(listed, model.set, "after {step:?}");
+        let parked: Vec<_> = pool.parked().await.unwrap().into_iter().map(|p| (p.member, p.count)).collect();
+        assert_eq!(parked, model.parked, "after {step:?}");
+    }
+}
+
+/// Asks `n` times before any answer is awaited; the answers in the order asked.
+async fn futures_in_order<R>(n: usize, ask: impl Fn() -> R) -> Vec<Option<Name>>
+where
+    R: Future<Output = Result<Option<Name>, PoolError>>,
+{
+    let mut asked: Vec<_> = (0..n).map(|_| Box::pin(ask())).collect();
+    let mut answers = vec![None; n];
+    std::future::poll_fn(|cx| {
+        let mut waiting = false;
+        for (future, answer) in asked.iter_mut().zip(&mut answers) {
+            if answer.is_none() {
+                match future.as_mut().poll(cx) {
+                    std::task::Poll::Ready(result) => *answer = Some(result.unwrap()),
+                    std::task::Poll::Pending => waiting = true,
+                }
+            }
+        }
+        if waiting { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
+}
+
+#[test]
+fn both_stores_do_what_the_model_does() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let redis = runtime.block_on(async { connect(&server) });
+    let parked_key = format!("{KEY}:parked");
+    proptest!(ProptestConfig::with_cases(150), |(steps in prop::collection::vec(any_step(), 1..12))| {
+        server.cmd(&["DEL", KEY, &parked_key]);
+        let set_score = |member: &Name, score: f64| {
+            let score = format!("{score:e}");
+            server.cmd(&[b"ZADD".as_slice(), KEY.as_bytes(), score.as_bytes(), member.as_ref()]);
+        };
+        runtime.block_on(async {
+            walk(&Pool::Embedded(Embedded::new()), &steps, None).await;
+            walk(&redis, &steps, Some(&set_score)).await;
+        });
+    });
+}
+
+// --- lua/allocate.lua by itself ---
+
+/// The script as it would be without levels: one member after the other.
+const ONE_BY_ONE: &str = "
+local chosen = {}
+for i = 1, tonumber(ARGV[1]) do
+  local member = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
+  if not member then break end
+  redis.call('ZINCRBY', KEYS[1], 1, member)
+  chosen[i] = member
+end
+return chosen";
+const ALLOCATE: &str = include_str!("../lua/allocate.lua");
+
+#[test]
+fn n_at_once_are_exactly_n_single_allocations_whatever_the_scores() {
+    let server = Server::start();
+    // Few scores for many members, or there would hardly be equals.
+    let members = prop::collection::vec(any_score(), 1..4)
+        .prop_flat_map(|scores| prop::collection::btree_map(any_member(), prop::sample::select(scores), 0..12));
+    proptest!(ProptestConfig::with_cases(400), |(members in members, n in 1..=64_u8)| {
+        server.cmd(&["DEL", "plain", "levels"]);
+        for (member, score) in &members {
+            for key in ["plain", "levels"] {
+                let score = format!("{score:e}");
+                server.cmd(&[b"ZADD".as_slice(), key.as_bytes(), score.as_bytes(), member.as_ref()]);
+            }
+        }
+        let n = n.to_string();
+        let plain = server.cmd(&["EVAL", ONE_BY_ONE, "1", "plain", &n]);
+        prop_assert_eq!(server.cmd(&["EVAL", ALLOCATE, "1", "levels", &n]), plain);
+        // As printed: the same doubles to the last bit, in the same order.
+        prop_assert_eq!(server.scores("levels"), server.scores("plain"));
+    });
+}
+
+#[test]
+fn the_script_refuses_arguments_it_cannot_use_and_writes_nothing() {
+    let server = Server::start();
+    server.cmd(&["ZADD", KEY, "0", "a:1"]);
+    for bad in [&["0"][..], &["65"], &["1.5"], &["-1"], &["nan"], &["x"], &[""], &[], &["2", "a:1"]] {
+        let reply = server.cmd(&[&["EVAL", ALLOCATE, "1", KEY], bad].concat());
+        assert!(matches!(reply, Reply::Error(_)), "{bad:?}: {reply:?}");
+    }
+    assert_eq!(server.scores(KEY), [(b"a:1".to_vec(), "0".to_owned())]);
+    assert_eq!(server.cmd(&["EVAL", ALLOCATE, "1", "empty", "64"]), Reply::Array(vec![]));
+    assert_eq!(server.int(&["EXISTS", "empty"]), 0);
+}
+
+// --- Redis: what others see ---
+
+#[tokio::test]
+async fn any_tool_can_add_and_remove_members_and_the_keys_are_as_promised() {
+    let server = Server::start();
+    let pool = connect(&server);
+    assert_eq!(take(&pool, 1).await, [None]);
+    assert_eq!(server.int(&["EXISTS", KEY]), 0, "an allocation from an empty pool made the key");
+    server.cmd(&["ZADD", KEY, "0.5", "a:1", "0", "b:1"]);
+    assert_eq!(take(&pool, 3).await, names(["b:1", "a:1", "b:1"]).into_iter().map(Some).collect::<Vec<_>>());
+    assert_eq!(counts(&pool).await, [(name("a:1"), 1.5), (name("b:1"), 2.0)]);
+    server.cmd(&["ZREM", KEY, "a:1"]);
+    assert_eq!(take(&pool, 1).await, [Some(name("b:1"))]);
+    server.cmd(&["ZADD", KEY, "inf", "b:1"]);
+    pool.park(&name("b:1"), "why").await.unwrap();
+    let Reply::Bulk(record) = server.cmd(&["HGET", &format!("{KEY}:parked"), "b:1"]) else { panic!("not parked") };
+    let record = String::from_utf8(record).unwrap();
+    assert!(record.starts_with(r#"{"count":"inf","reason":"why","since_ms":1"#), "{record}");
+    assert_eq!(pool.parked().await.unwrap()[0].count, f64::INFINITY);
+}
+
+#[tokio::test]
+async fn a_member_is_any_bytes_up_to_a_megabyte() {
+    let server = Server::start();
+    let pool = connect(&server);
+    let big = Name::from(vec![b'a'; 1 << 20]);
+    for member in [big, Name::from_static(b"\xff\xfe\0\r\n+OK\r\n"), name("QUEUED"), name("")] {
+        assert_eq!(pool.add(std::slice::from_ref(&member), Initial::Min).await.unwrap(), 1);
+        assert_eq!(take(&pool, 1).await, [Some(member.clone())]);
+        assert_eq!(pool.allocate(std::slice::from_ref(&member)).await.unwrap(), None);
+        assert_eq!(pool.remove(&[member]).await.unwrap(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_listing_of_many_pages_is_whole_and_sorted() {
+    let server = Server::start();
+    let pool = connect(&server);
+    let fill = "for i = 1, 25001 do redis.call('ZADD', KEYS[1], i % 3, 'p' .. i) end";
+    server.cmd(&["EVAL", fill, "1", KEY]);
+    let list = counts(&pool).await;
+    assert_eq!(list.len(), 25_001);
+    assert!(list.is_sorted_by(|a, b| (a.1, &a.0) < (b.1, &b.0)));
+}
+
+#[tokio::test]
+async fn a_unix_socket_a_database_and_a_cluster_serve_as_well() {
+    let server = Server::start();
+    let cluster = Server::cluster().await;
+    let cluster_url = format!("redis-cluster://127.0.0.1:{}", cluster.port());
+    for url in [server.unix_url(), format!("{}/3", server.url()), cluster_url.clone()] {
+        let pool = connect_to(&url);
+        assert_eq!(pool.add(&names(["a:1", "b:1"]), Initial::Min).await.unwrap(), 2, "{url}");
+        assert_eq!(take(&pool, 2).await, [Some(name("a:1")), Some(name("b:1"))], "{url}");
+        pool.park(&name("a:1"), "why").await.unwrap();
+        assert_eq!(pool.parked().await.unwrap().len(), 1, "{url}");
+        assert_eq!(counts(&pool).await.len(), 1, "{url}");
+    }
+    let refused = Redis::connect(&cluster_url, "no-braces", TIMEOUT).err().unwrap();
+    assert!(refused.contains("{no-braces}"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_to_another_node_is_followed_and_counts_once() {
+    let (old, new) = (Server::cluster().await, Server::cluster_node());
+    old.cmd(&["CLUSTER", "MEET", "127.0.0.1", &new.port().to_string()]);
+    eventually(Duration::from_secs(10), "two nodes", async || old.cluster_is_ok() && new.cluster_is_ok()).await;
+    let pool = connect_to(&format!("redis-cluster://127.0.0.1:{}", old.port()));
+    pool.add(&names(["a:1", "b:1"]), Initial::Min).await.unwrap();
+    take(&pool, 2).await;
+
+    let id = |node: &Server| match node.cmd(&["CLUSTER", "MYID"]) {
+        Reply::Bulk(id) => String::from_utf8(id).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let slot = old.int(&["CLUSTER", "KEYSLOT", KEY]).to_string();
+    new.cmd(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(&old)]);
+    old.cmd(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(&new)]);
+    old.cmd(&["MIGRATE", "127.0.0.1", &new.port().to_string(), KEY, "0", "1000"]);
+    for node in [&new, &old] {
+        node.cmd(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(&new)]);
+    }
+    assert_eq!(take(&pool, 2).await, [Some(name("a:1")), Some(name("b:1"))]);
+    assert_eq!(new.scores(KEY), [(b"a:1".to_vec(), "2".to_owned()), (b"b:1".to_vec(), "2".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_url_that_cannot_be_used_is_refused_without_showing_the_password() {
+    for url in [
+        "",
+        "embedded",
+        "http://u:s3cret@h",
+        "redis://u:s3cret@",
+        "redis://u:s3cret@h:port",
+        "redis://u:s3cret@h/x/y",
+        "redis-sentinel://u:s3cret@h",
+        "redis-cluster://h?node=u:s3cret@h:1",
+        "redis://u:s3cret@h:99999",
+    ] {
+        let why = Redis::connect(url, KEY, TIMEOUT).err().unwrap_or_else(|| panic!("{url} was accepted"));
+        assert!(!why.contains("s3cret"), "{why}");
+    }
+    // Nobody is there; what matters is that no part of TLS is missing from the build.
+    assert!(Redis::connect("rediss://u:s3cret@127.0.0.1:1", KEY, TIMEOUT).is_ok());
+}
+
+// --- Redis: coalescing ---
+
+#[tokio::test]
+async fn one_request_is_one_call_and_many_at_once_share_calls() {
+    let server = Server::start();
+    let pool = connect(&server);
+    let members: Vec<_> = (0..10).map(|i| name(&format!("p{i}:1"))).collect();
+    pool.add(&members, Initial::Min).await.unwrap();
+    take(&pool, 1).await; // loads the script
+
+    server.cmd(&["CONFIG", "RESETSTAT"]);
+    take(&pool, 3).await;
+    assert_eq!(server.calls("evalsha"), (3, 0));
+
+    server.cmd(&["CONFIG", "RESETSTAT"]);
+    let taken = futures_in_order(300, || pool.allocate(&[])).await;
+    // The first alone, perhaps; the others 64 at a time.
+    let (calls, failed) = server.calls("evalsha");
+    assert!((5..=6).contains(&calls) && failed == 0, "{calls} calls");
+    // The four above went to the first four.
+    let expected: Vec<_> = (4..304).map(|i| Some(members[i % 10].clone())).collect();
+    assert_eq!(taken, expected);
+    assert_eq!(sum(&pool).await, 304.0);
+}
+
+#[tokio::test]
+async fn a_short_pool_serves_everyone_and_an_empty_one_nobody() {
+    let server = Server::start();
+    let pool = connect(&server);
+    assert_eq!(futures_in_order(50, || pool.allocate(&[])).await, vec![None; 50]);
+    pool.add(&names(["only:1"]), Initial::Min).await.unwrap();
+    assert_eq!(futures_in_order(50, || pool.allocate(&[])).await, vec![Some(name("only:1")); 50]);
+}
+
+#[tokio::test]
+async fn two_gateways_share_evenly() {
+    let server = Server::start();
+    let pools = [connect(&server), connect(&server)];
+    pools[0].add(&names(["a:1", "b:1", "c:1"]), Initial::Min).await.unwrap();
+    let mut tasks = JoinSet::new();
+    for i in 0..20 {
+        let pool = pools[i % 2].clone();
+        tasks.spawn(async move { take(&pool, 20).await.into_iter().flatten().count() });
+    }
+    let mut largest: f64 = 0.0;
+    while let Some(taken) = tasks.join_next().await {
+        assert_eq!(taken.unwrap(), 20);
+        let counts = counts(&pools[0]).await;
+        largest = largest.max(counts[2].1 - counts[0].1);
+    }
+    assert!(largest <= 1.0, "counts were {largest} apart");
+    assert_eq!(sum(&pools[1]).await, 400.0);
+}
+
+#[tokio::test]
+async fn who_leaves_early_does_not_hold_up_the_others() {
+    let server = Server::start();
+    let pool = connect(&server);
+    pool.add(&names(["a:1"]), Initial::Min).await.unwrap();
+    for _ in 0..20 {
+        let mut gone = Box::pin(pool.allocate(&[]));
+        std::future::poll_fn(|cx| {
+            assert!(gone.as_mut().poll(cx).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        drop(gone);
+        assert_eq!(take(&pool, 1).await, [Some(name("a:1"))]);
+    }
+    assert!((20.0..=40.0).contains(&sum(&pool).await));
+}
+
+#[test]
+fn dropping_the_last_clone_closes_the_connection_and_nothing_hangs() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let clients = || match server.cmd(&["CLIENT", "LIST"]) {
+        Reply::Bulk(list) => list.iter().filter(|&&b| b == b'\n').count(),
+        other => panic!("{other:?}"),
+    };
+    runtime.block_on(async {
+        let pool = connect(&server);
+        take(&pool, 1).await;
+        let (before, clone) = (clients(), pool.clone());
+        drop(pool);
+        take(&clone, 1).await;
+        drop(clone);
+        eventually(RECOVERY, "one connection less", async || clients() < before).await;
+    });
+    // With the runtime gone first, a call fails instead of waiting for ever.
+    let pool = runtime.block_on(async { connect(&server) });
+    drop(runtime);
+    let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    assert!(matches!(other.block_on(pool.allocate(&[])), Err(PoolError::Unreachable(_))));
+}
+
+// --- Redis: faults ---
+
+#[tokio::test]
+async fn a_flushed_script_cache_costs_nobody_a_request() {
+    let server = Server::start();
+    let pool = connect(&server);
+    pool.add(&names(["a:1", "b:1"]), Initial::Min).await.unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..5 {
+        let pool = pool.clone();
+        tasks.spawn(async move { take(&pool, 60).await.len() });
+    }
+    let mut flushes = 0;
+    while !tasks.is_empty() {
+        server.cmd(&["SCRIPT", "FLUSH"]);
+        flushes += 1;
+        tokio::task::yield_now().await;
+        while let Some(done) = tasks.try_join_next() {
+            assert_eq!(done.unwrap(), 60);
+        }
+    }
+    assert!(flushes > 10, "{flushes} flushes");
+    assert_eq!(sum(&pool).await, 300.0);
+}
+
+#[tokio::test]
+async fn cut_connections_come_back_and_a_short_break_is_bridged() {
+    let server = Server::start();
+    let pool = connect(&server);
+    pool.add(&names(["a:1"]), Initial::Min).await.unwrap();
+    for _ in 0..3 {
+        server.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        let start = Instant::now();
+        // The first may have been under way when the connection broke; the next waits for the new one.
+        if pool.allocate(&[]).await.is_err() {
+            assert_eq!(take(&pool, 1).await, [Some(name("a:1"))]);
+        }
+        assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
+        assert_eq!(take(&pool, 5).await.len(), 5);
+    }
+}
+
+#[tokio::test]
+async fn errors_from_redis_are_refusals_and_leave_the_pool_usable() {
+    let server = Server::start();
+    let pool = connect(&server);
+    for wrong in [&["SET", KEY, "x"][..], &["RPUSH", KEY, "x"], &["HSET", KEY, "a", "b"], &["SADD", KEY, "x"]] {
+        server.cmd(&["DEL", KEY]);
+        server.cmd(wrong);
+        let refused = pool.allocate(&[]).await.unwrap_err();
+        assert!(matches!(&refused, PoolError::Refused(why) if why.contains("WRONGTYPE")), "{refused}");
+        assert!(matches!(pool.add(&names(["a:1"]), Initial::Min).await, Err(PoolError::Refused(_))));
+        assert!(matches!(pool.list().await, Err(PoolError::Refused(_))));
+    }
+    server.cmd(&["DEL", KEY]);
+    pool.add(&names(["a:1"]), Initial::Min).await.unwrap();
+    server.cmd(&["CONFIG", "SET", "maxmemory", "1"]);
+    let refused = pool.allocate(&[]).await.unwrap_err();
+    assert!(matches!(&refused, PoolError::Refused(why) if why.contains("OOM")), "{refused}");
+    server.cmd(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(take(&pool, 1).await, [Some(name("a:1"))]);
+    assert_eq!(sum(&pool).await, 1.0);
+}
+
+#[tokio::test]
+async fn replies_that_are_no_answer_are_refused_and_the_next_call_works() {
+    let server = FakeRedis::start();
+    let pool = connect_to(&server.url());
+    for bad in [
+        &b":5\r\n"[..],
+        b"+OK\r\n",
+        b"$0\r\n\r\n",
+        b"$-1\r\n",
+        b"*1\r\n:5\r\n",
+        b"*1\r\n$-1\r\n",
+        b"*1\r\n*0\r\n",
+        b"*2\r\n$1\r\na\r\n$1\r\nb\r\n",
+        b"*-1\r\n",
+        b"-ERR unknown\r\n",
+        b"-NOPERM this user has no permissions\r\n",
+        b"-MOVED 3999 127.0.0.1:1\r\n",
+        b"-ASK 3999 127.0.0.1:1\r\n",
+        b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
+        b"-LOADING Redis is loading the dataset in memory\r\n",
+        b"-MASTERDOWN Link with MASTER is down\r\n",
+        b"-CLUSTERDOWN The cluster is down\r\n",
+        b"-READONLY You can't write against a read only replica.\r\n",
+        b"-NOAUTH Authentication required.\r\n",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\r\n",
+        b"*1\r\n$9999999999\r\nx\r\n",
+    ] {
+        let bad_text = bad.escape_ascii();
+        server.answer_scripts_with(bad);
+        let start = Instant::now();
+        let reply = pool.allocate(&[]).await;
+        assert!(reply.is_err(), "{bad_text}: {reply:?}");
+        assert!(start.elapsed() < TIMEOUT + Duration::from_millis(200), "{bad_text}: {:?}", start.elapsed());
+        server.answer_scripts_with(b"*1\r\n$3\r\na:1\r\n");
+        eventually(RECOVERY, &format!("service after {bad_text}"), async || {
+            pool.allocate(&[]).await.is_ok_and(|member| member == Some(name("a:1")))
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_pool_is_made_before_its_redis_and_works_once_that_is_there() {
+    let mut server = Server::stopped();
+    let pool = connect(&server);
+    let start = Instant::now();
+    let error = pool.allocate(&[]).await.unwrap_err();
+    assert!(matches!(&error, PoolError::Unreachable(why) if why.contains("refused")), "{error}");
+    assert!(start.elapsed() < TIMEOUT + Duration::from_millis(200));
+    // It has been away for longer than a request would wait: nobody waits any more.
+    let start = Instant::now();
+    for _ in 0..100 {
+        assert!(matches!(pool.allocate(&[]).await, Err(PoolError::Unreachable(_))));
+    }
+    assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
+    server.restart();
+    server.cmd(&["ZADD", KEY, "0", "a:1"]);
+    let start = Instant::now();
+    works_again(&pool).await;
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn a_restarted_redis_is_found_again_and_no_old_call_reaches_it() {
+    let mut server = Server::start();
+    let pool = connect(&server);
+    pool.add(&names(["a:1"]), Initial::Min).await.unwrap();
+    server.stop();
+    let start = Instant::now();
+    let refused = futures_in_time(100, &pool).await;
+    assert_eq!(refused, 100);
+    assert!(start.elapsed() < TIMEOUT + Duration::from_millis(200), "{:?}", start.elapsed());
+    server.restart();
+    server.cmd(&["ZADD", KEY, "0", "a:1"]);
+    eventually(RECOVERY, "a listing", async || pool.list().await.is_ok()).await;
+    assert_eq!(sum(&pool).await, 0.0, "allocations that were given up have been counted");
+    assert_eq!(take(&pool, 1).await, [Some(name("a:1"))]);
+}
+
+#[tokio::test]
+async fn a_frozen_redis_is_reported_in_time_and_wakes_to_one_old_call() {
+    let server = Server::start();
+    let pool = connect(&server);
+    pool.add(&names(["a:1"]), Initial::Min).await.unwrap();
+    take(&pool, 1).await;
+    server.cmd(&["CONFIG", "RESETSTAT"]);
+    server.pause();
+    // One request, then 50 at once three times over: more than one timeout of silence.
+    for n in [1, 50, 50, 50] {
+        let start = Instant::now();
+        assert_eq!(futures_in_time(n, &pool).await, n);
+        assert!(start.elapsed() < TIMEOUT + Duration::from_millis(200), "{:?}", start.elapsed());
+    }
+    server.resume();
+    let start = Instant::now();
+    works_again(&pool).await;
+    assert!(start.elapsed() < Duration::from_secs(1), "back after {:?}", start.elapsed());
+    let (calls, _) = server.calls("evalsha");
+    assert!(calls <= 3, "{calls} calls were run: old ones piled up");
+}
+
+/// Asks `n` times at once and counts the errors.
+async fn futures_in_time(n: usize, pool: &Pool) -> usize {
+    let mut tasks = JoinSet::new();
+    for _ in 0..n {
+        let pool = pool.clone();
+        tasks.spawn(async move { pool.allocate(&[]).await.is_err() });
+    }
+    tasks.join_all().await.into_iter().filter(|&failed| failed).count()
+}
+
+#[tokio::test]
+async fn retries_and_the_operator_hear_back_in_time_too() {
+    let server = Server::start();
+    let pool = connect(&server);
+    pool.add(&names(["a:1", "b:1"]), Initial::Min).await.unwrap();
+    server.pause();
+    let start = Instant::now();
+    let tried = names(["a:1"]);
+    let (retry, list, park) = tokio::join!(pool.allocate(&tried), pool.list(), pool.park(&tried[0], "why"));
+    assert!(matches!((retry, list, park), (Err(_), Err(_), Err(_))));
+    assert!(start.elapsed() < TIMEOUT + Duration::from_millis(200), "{:?}", start.elapsed());
+    server.resume();
+    works_again(&pool).await;
+}

@@ -1,0 +1,3 @@
+//! What the tests stand on: real servers on ports of their own.
+
+pub(crate) mod redis;
