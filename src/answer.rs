@@ -14,7 +14,7 @@ use hyper::client::conn::http1::SendRequest;
 use crate::client::Client;
 use crate::gateway::Worker;
 use crate::record::{Ended, Record};
-use crate::upload::Upload;
+use crate::upload::{Source, Upload};
 use crate::upstream::Upstream;
 
 /// What hyper writes to the client behind the head.
@@ -22,6 +22,8 @@ pub(crate) struct Answer {
     content: Content,
     record: Option<Box<Record>>,
     client: Arc<Client>,
+    /// The request's body, to know whether it has been read to its end.
+    source: Option<Source>,
 }
 
 enum Content {
@@ -39,7 +41,7 @@ pub(crate) struct Connection {
 impl Answer {
     /// A text of our own; empty for a head without a body.
     pub(crate) fn own(text: Bytes, client: Arc<Client>, record: Option<Box<Record>>) -> Self {
-        Self { content: Content::Own(Some(text).filter(|text| !text.is_empty())), record, client }
+        Self { content: Content::Own(Some(text).filter(|text| !text.is_empty())), record, client, source: None }
     }
 
     /// The origin's body. `connection`: kept once the body has ended.
@@ -47,11 +49,12 @@ impl Answer {
         body: Incoming,
         connection: Connection,
         client: Arc<Client>,
+        source: Source,
         record: Option<Box<Record>>,
     ) -> Self {
         let mut content = Content::Relayed { body, connection: Some(connection) };
         content.settle();
-        Self { content, record, client }
+        Self { content, record, client, source: Some(source) }
     }
 }
 
@@ -62,7 +65,7 @@ impl Content {
             && body.is_end_stream()
             && let Some(Connection { worker, upstream, sender }) = connection.take()
         {
-            worker.upstreams.keep(&upstream, sender);
+            worker.upstreams.keep_sender(&upstream, sender);
         }
     }
 }
@@ -119,7 +122,7 @@ impl Drop for Answer {
         {
             record.ended = Ended::Client;
         }
-        self.client.answered();
+        self.client.answered(self.source.as_ref().is_some_and(Source::is_finished));
     }
 }
 

@@ -1,13 +1,12 @@
 //! One client connection from accept to close: requests while there are any, then perhaps a tunnel.
 //!
-//! hyper speaks HTTP on it; this file keeps the time and owns the socket in between.
-//! - A connection that has nothing to say is *parked*: taken out of hyper, with its buffers, until bytes come.
-//! - hyper's deadlines need a timer per request; here one timer per connection looks at what phase it is in.
+//! A connection waits for its next request here, holding a socket and nothing else. A plain request is answered the
+//! short way ([`crate::plain`]), a CONNECT becomes a tunnel in the same task, and whatever has a body or is in any
+//! way unusual is spoken with by hyper ([`speak`]), which gives the connection back when the exchange is over.
+//! - hyper's own deadlines need a timer per request; here one alarm per connection looks at what phase it is in.
 //! - hyper's bare replies to malformed heads are replaced by ours, which say what went wrong.
-//! - After the last answer the socket lingers: closing it with unread bytes would reset the connection and could take the
-//!   answer with it (RFC 9112 §9.6).
-//!
-//! A tunnel takes the socket over in the same task: no upgrade machinery, no second task.
+//! - After the last answer the socket lingers: closing it with unread bytes would reset the connection and could take
+//!   the answer with it (RFC 9112 §9.6).
 
 use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
@@ -19,26 +18,167 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes};
+use bytes::{Buf as _, BytesMut};
 use hyper::StatusCode;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::WaitForCancellationFuture;
 
 use crate::config;
 use crate::error::Failure;
 use crate::gateway::{self, Worker};
+use crate::head::{self, Request};
+use crate::line::Line;
+use crate::plain::{self, Fate};
 use crate::record::{Ended, Record};
+use crate::scratch;
 use crate::tunnel::{self, Carried, Tunnel};
 
-/// How long a connection stays in hyper with nothing to say. Setting hyper up again costs about a microsecond.
-const PARK_AFTER: Duration = Duration::from_secs(1);
-/// How often the phase of a busy connection is looked at, unless a shorter deadline asks for more.
+/// A request head may be this long.
+const MAX_HEAD: usize = 64 << 10;
+/// How often the phase of a connection in hyper is looked at, unless a shorter deadline asks for more.
 const TICK: Duration = Duration::from_secs(1);
 /// How long the rest of a client's unwanted bytes is read away after the last answer.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// Serves a client until it leaves, falls silent or the gateway drains.
+pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, address: SocketAddr) {
+    let limits = &worker.config.gateway;
+    let mut line = Line::new(socket, BytesMut::new());
+    // A new connection owes a head; a kept-alive one may think.
+    let mut patience = limits.head_timeout;
+    loop {
+        let request = match next_request(&worker, &mut line, patience).await {
+            Ok(request) => request,
+            Err(Silence::Closed) => return,
+            Err(Silence::Late) => {
+                say(&worker, &mut line.socket, Failure::ClientSlow).await;
+                return linger(line.socket).await;
+            }
+        };
+        patience = limits.idle_timeout;
+        // What serves a request is on the heap only while it does, so that a waiting connection holds nothing of it.
+        match request {
+            Request::Plain(request, _) => match Box::pin(answer(&worker, &mut line, request, address)).await {
+                Fate::KeepAlive => {}
+                Fate::Close => return linger(line.socket).await,
+                Fate::Cut => return line.cut(),
+                Fate::Broken | Fate::Gone => return,
+            },
+            _ => match Box::pin(speak(&worker, line, address)).await {
+                Some(back) => line = back,
+                None => return,
+            },
+        }
+        // One request may be followed by a thousand more in the same segment; others want their turn.
+        tokio::task::consume_budget().await;
+    }
+}
+
+/// A plain request, or a tunnel and all that passes through it.
+async fn answer(worker: &Arc<Worker>, line: &mut Line, mut request: head::Plain, address: SocketAddr) -> Fate {
+    let mut record = worker.config.log.requests.then(|| Box::new(Record::new(address, request.method.clone())));
+    if let Some(record) = &mut record {
+        record.target = request.to.to_string();
+    }
+    if request.method != hyper::Method::CONNECT {
+        return plain::exchange(worker, line, &mut request, &mut record).await;
+    }
+    match gateway::open_tunnel(worker, line, &mut request, &mut record).await {
+        Ok(far) => {
+            carry(worker, &mut line.socket, line.unread.split(), far, record).await;
+            Fate::Gone
+        }
+        Err(fate) => fate,
+    }
+}
+
+/// Why there is no next request.
+enum Silence {
+    /// The client left, fell silent, or the gateway drains.
+    Closed,
+    /// It began a head and did not end it in time.
+    Late,
+}
+
+/// Waits for a whole request head. What came behind it stays in `line.unread`; the bytes of an unusual one stay there too.
+async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> Result<Request, Silence> {
+    let mut drain = pin!(worker.drain.cancelled());
+    let mut is_registered = false;
+    let mut deadline = Instant::now() + patience;
+    // As long as the buffer was when it was last read through; a head that dribbles in is not read for every byte.
+    let mut seen = 0;
+    loop {
+        if line.unread.len() > seen {
+            let fresh = seen.saturating_sub(3);
+            if seen == 0 || ends_a_head(&line.unread[fresh..]) || line.unread.len() >= 2 * seen {
+                seen = line.unread.len();
+                match head::read_request(&line.unread, worker.pseudonym()) {
+                    Request::Partial if seen > MAX_HEAD => return Ok(Request::Unusual),
+                    Request::Partial => {}
+                    Request::Unusual => return Ok(Request::Unusual),
+                    Request::Plain(request, length) => {
+                        line.unread.advance(length);
+                        return Ok(Request::Plain(request, length));
+                    }
+                }
+            }
+        }
+        if seen > 0 && deadline > Instant::now() + worker.config.gateway.head_timeout {
+            deadline = Instant::now() + worker.config.gateway.head_timeout;
+        }
+        let is_waiting = line.unread.is_empty();
+        let received = poll_fn(|cx| {
+            // Most heads come whole and alone: they are read where they were received.
+            let Line { socket, unread, .. } = line;
+            let read = scratch::poll_read(socket, cx, |_, bytes| {
+                if unread.is_empty()
+                    && let Request::Plain(request, length) = head::read_request(bytes, worker.pseudonym())
+                {
+                    unread.extend_from_slice(&bytes[length..]);
+                    return Some(Some(Request::Plain(request, length)));
+                }
+                unread.extend_from_slice(bytes);
+                (!bytes.is_empty()).then_some(None)
+            });
+            match read {
+                Poll::Ready(Ok(Some(received))) => return Poll::Ready(Ok(received)),
+                Poll::Ready(Ok(None) | Err(_)) => return Poll::Ready(Err(Silence::Closed)),
+                Poll::Pending => {}
+            }
+            if is_waiting && is_draining(worker, &mut drain, &mut is_registered, cx) {
+                return Poll::Ready(Err(Silence::Closed));
+            }
+            ready!(line.poll_alarm(cx, deadline));
+            Poll::Ready(Err(if is_waiting { Silence::Closed } else { Silence::Late }))
+        });
+        if let Some(request) = received.await? {
+            return Ok(request);
+        }
+    }
+}
+
+/// Whether `bytes` hold an empty line, the end of a head.
+fn ends_a_head(bytes: &[u8]) -> bool {
+    bytes.windows(2).any(|two| two == b"\n\n") || bytes.windows(3).any(|three| three == b"\n\r\n")
+}
+
+/// Asks the token for its wake-up once, and from then on only the flag, which takes no lock.
+fn is_draining(
+    worker: &Worker,
+    drain: &mut Pin<&mut WaitForCancellationFuture<'_>>,
+    is_registered: &mut bool,
+    cx: &mut Context<'_>,
+) -> bool {
+    if !*is_registered {
+        *is_registered = true;
+        let _ = drain.as_mut().poll(cx);
+    }
+    worker.is_draining()
+}
 
 /// Where in a request a connection is. The order of the numbers means nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +194,7 @@ enum Phase {
     Flushing = 3,
 }
 
-/// What is known of a client connection; shared by its socket, its requests and its answers.
+/// What is known of a client connection while hyper speaks on it; shared by its socket, its requests and its answers.
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
     epoch: Instant,
@@ -63,7 +203,8 @@ pub(crate) struct Client {
     since_ms: AtomicU64,
     /// Likewise: when a byte last moved on the socket.
     moved_ms: AtomicU64,
-    has_asked: AtomicBool,
+    /// An exchange has ended, its request read to the end: the next byte begins another request.
+    is_even: AtomicBool,
     saw_eof: AtomicBool,
     /// The status hyper wanted to answer a malformed head with, 0 if none.
     refusal: AtomicU16,
@@ -78,7 +219,7 @@ impl Client {
             phase: AtomicU8::new(Phase::Idle as u8),
             since_ms: AtomicU64::new(0),
             moved_ms: AtomicU64::new(0),
-            has_asked: AtomicBool::new(false),
+            is_even: AtomicBool::new(false),
             saw_eof: AtomicBool::new(false),
             refusal: AtomicU16::new(0),
             tunnel: Mutex::new(None),
@@ -87,12 +228,13 @@ impl Client {
 
     /// A whole request head has been read.
     pub(crate) fn asked(&self) {
-        self.has_asked.store(true, Ordering::Relaxed);
+        self.is_even.store(false, Ordering::Relaxed);
         self.enter(Phase::Busy);
     }
 
-    /// The answer's last byte has been given to hyper.
-    pub(crate) fn answered(&self) {
+    /// The answer's last byte has been given to hyper. `is_even`: and the request's body has been read to its end.
+    pub(crate) fn answered(&self, is_even: bool) {
+        self.is_even.store(is_even, Ordering::Relaxed);
         self.enter(Phase::Flushing);
     }
 
@@ -127,11 +269,9 @@ impl Client {
         self.epoch.elapsed().as_millis() as u64
     }
 
-    /// When a connection with nothing to say has said nothing for long enough.
-    fn quiet_until(&self, limits: &config::Gateway) -> Instant {
-        // A new connection owes a head; a kept-alive one may think.
-        let patience = if self.has_asked.load(Ordering::Relaxed) { limits.idle_timeout } else { limits.head_timeout };
-        self.epoch + Duration::from_millis(self.since_ms.load(Ordering::Relaxed)) + patience
+    /// Whether hyper has nothing left to do, to write or to read on this connection.
+    fn is_between_requests(&self) -> bool {
+        self.phase() == Phase::Idle && self.is_even.load(Ordering::Relaxed)
     }
 
     /// What to do with the connection now.
@@ -139,7 +279,7 @@ impl Client {
         let lasted =
             |since: &AtomicU64| Duration::from_millis(self.now_ms().saturating_sub(since.load(Ordering::Relaxed)));
         match self.phase() {
-            Phase::Idle if lasted(&self.since_ms) >= PARK_AFTER => Verdict::Park,
+            Phase::Idle if lasted(&self.since_ms) >= limits.idle_timeout => Verdict::Stalled,
             Phase::Head if lasted(&self.since_ms) >= limits.head_timeout => Verdict::TooSlow,
             // Whatever moves in an exchange moves on the client's socket too, in one direction or the other.
             Phase::Busy | Phase::Flushing
@@ -154,7 +294,8 @@ impl Client {
 
 enum Verdict {
     GoOn,
-    Park,
+    /// The exchange is over and the connection goes on.
+    Done,
     TooSlow,
     Stalled,
     /// hyper has finished with the connection, perhaps because the head made no sense to it.
@@ -163,39 +304,10 @@ enum Verdict {
     },
 }
 
-/// Serves a client until it leaves, falls silent or the gateway drains.
-pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, address: SocketAddr) {
+/// Lets hyper speak until the exchange is over; gives the line back if the connection goes on.
+async fn speak(worker: &Arc<Worker>, line: Line, address: SocketAddr) -> Option<Line> {
     let client = Arc::new(Client::new(address));
-    let (mut socket, mut unread) = (socket, Bytes::new());
-    loop {
-        if unread.is_empty() && !has_bytes(&worker, &client, &socket).await {
-            return;
-        }
-        // On the heap, so that a parked connection holds nothing of it.
-        match Box::pin(speak(&worker, &client, socket, unread)).await {
-            Some((parked, early)) => (socket, unread) = (parked, early),
-            None => return,
-        }
-    }
-}
-
-/// Waits for a silent client's next bytes; false when it is time to close.
-async fn has_bytes(worker: &Worker, client: &Client, socket: &TcpStream) -> bool {
-    tokio::select! {
-        biased;
-        readable = timeout_at(client.quiet_until(&worker.config.gateway), socket.readable()) => matches!(readable, Ok(Ok(()))),
-        () = worker.drain.cancelled() => false,
-    }
-}
-
-/// Speaks HTTP until the client falls silent (then the socket comes back, with bytes read but not used) or it is over.
-async fn speak(
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
-    socket: TcpStream,
-    unread: Bytes,
-) -> Option<(TcpStream, Bytes)> {
-    let io = TokioIo::new(ClientSocket { socket, unread, client: client.clone() });
+    let io = TokioIo::new(ClientSocket { socket: line.socket, unread: line.unread, client: client.clone() });
     let service = {
         let (worker, client) = (worker.clone(), client.clone());
         service_fn(move |request| {
@@ -214,12 +326,10 @@ async fn speak(
             if let Poll::Ready(end) = connection.poll_without_shutdown(cx) {
                 return Poll::Ready(Verdict::Over { is_unreadable: end.is_err_and(|error| error.is_parse()) });
             }
-            if !is_registered {
-                // Polled once for its wake-up; from then on the flag is asked, which takes no lock.
-                is_registered = true;
-                let _ = drain.as_mut().poll(cx);
+            if client.is_between_requests() && !is_closing {
+                return Poll::Ready(Verdict::Done);
             }
-            if !is_closing && worker.is_draining.load(Ordering::Acquire) {
+            if !is_closing && is_draining(worker, &mut drain, &mut is_registered, cx) {
                 is_closing = true;
                 Pin::new(&mut connection).graceful_shutdown();
                 continue;
@@ -233,14 +343,19 @@ async fn speak(
     })
     .await;
     let parts = connection.into_parts();
-    let ClientSocket { mut socket, .. } = parts.io.into_inner();
+    let ClientSocket { mut socket, mut unread, .. } = parts.io.into_inner();
     match verdict {
-        Verdict::Park => return Some((socket, parts.read_buf)),
+        Verdict::Done => {
+            // What hyper had read ahead comes before what it had not read yet.
+            let mut early = BytesMut::from(&parts.read_buf[..]);
+            early.unsplit(std::mem::take(&mut unread));
+            return Some(Line::new(socket, early));
+        }
         Verdict::Stalled | Verdict::GoOn => return None,
         Verdict::TooSlow => say(worker, &mut socket, Failure::ClientSlow).await,
         Verdict::Over { is_unreadable } => {
             if let Some((far, record)) = client.take_tunnel() {
-                carry(worker, socket, parts.read_buf, far, record).await;
+                carry(worker, &mut socket, BytesMut::from(&parts.read_buf[..]), far, record).await;
                 return None;
             }
             match StatusCode::from_u16(client.refusal.load(Ordering::Relaxed)) {
@@ -260,7 +375,7 @@ async fn speak(
 
 /// Writes an answer of our own on a socket that hyper has left.
 pub(crate) async fn say(worker: &Worker, socket: &mut TcpStream, failure: Failure) {
-    let _ = timeout(LINGER, socket.write_all(&gateway::bare_refusal(worker, failure))).await;
+    let _ = timeout(LINGER, socket.write_all(&gateway::last_refusal(worker, failure))).await;
 }
 
 /// Closes gently: first our direction, then, when the client has seen that or had its time, the rest.
@@ -274,9 +389,9 @@ pub(crate) async fn linger(mut socket: TcpStream) {
     let _ = timeout(LINGER, drained).await;
 }
 
-async fn carry(worker: &Worker, socket: TcpStream, early: Bytes, far: Tunnel, mut record: Option<Box<Record>>) {
+async fn carry(worker: &Worker, socket: &mut TcpStream, early: BytesMut, far: Tunnel, mut record: Option<Box<Record>>) {
     let carried = Carried::default();
-    let end = tunnel::relay(socket, early, far, worker.config.gateway.tunnel_idle_timeout, &carried).await;
+    let end = tunnel::relay(socket, early.freeze(), far, worker.config.gateway.tunnel_idle_timeout, &carried).await;
     if let Some(record) = &mut record {
         record.bytes = carried.to_client.load(Ordering::Relaxed);
         record.ended = match end {
@@ -292,7 +407,7 @@ async fn carry(worker: &Worker, socket: TcpStream, early: Bytes, far: Tunnel, mu
 struct ClientSocket {
     socket: TcpStream,
     /// Read by an earlier turn of hyper, not yet used.
-    unread: Bytes,
+    unread: BytesMut,
     client: Arc<Client>,
 }
 

@@ -1,19 +1,16 @@
-//! One attempt at an absolute-form request: a connection, the request on it, the response head.
+//! One attempt at a request with a body, or one that asks for an upgrade: a connection, the request on it, the
+//! response head. Other requests go the short way ([`crate::plain`]).
 //!
 //! hyper frames the request and the response; what is refused here is what it lets through: a 101 nobody asked
 //! for, and an upstream proxy's 407, which is a challenge to the gateway and not to the client.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until};
 
@@ -47,33 +44,24 @@ pub(crate) struct Missed {
     pub(crate) was_reused: bool,
 }
 
-/// What an attempt asks of its connection.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Ask {
-    /// Do not use a kept one: a retry must not fail in the same way twice.
-    pub(crate) fresh: bool,
-    /// Leave out the `/` that hyper writes for an absent path ([`crate::target::omits_path`]).
-    pub(crate) without_path: bool,
-}
-
 /// Sends `request` through `upstream` and waits for the response head.
+///
+/// `fresh`: do not use a kept connection; a retry must not fail in the same way twice.
 pub(crate) async fn send(
     upstreams: &Upstreams,
     upstream: &Arc<Upstream>,
     request: Request<Upload>,
     body: &Source,
     limits: &config::Upstream,
-    ask: Ask,
+    fresh: bool,
 ) -> Result<Received, Missed> {
-    let slash = ask.without_path.then(|| request.method().as_str().len() + 1 + request.uri().to_string().len() - 1);
-    let kept = if ask.fresh || slash.is_some() { None } else { upstreams.take_idle(upstream) };
+    let kept = if fresh { None } else { upstreams.take_sender(upstream) };
     let was_reused = kept.is_some();
     let missed = |failure, progress| Missed { failure, progress, was_reused };
     let mut connection = match kept {
         Some(connection) => connection,
-        None => connect(upstream, slash, limits.dial_timeout).await.map_err(|f| missed(f, Progress::Unsent))?,
+        None => connect(upstream, limits.dial_timeout).await.map_err(|f| missed(f, Progress::Unsent))?,
     };
-    let method = request.method().clone();
     let asked_to_upgrade = request.headers().contains_key(hyper::header::UPGRADE);
     let expects_continue = request.headers().contains_key(hyper::header::EXPECT);
 
@@ -103,14 +91,11 @@ pub(crate) async fn send(
     match response.status() {
         StatusCode::PROXY_AUTHENTICATION_REQUIRED => Err(missed(Failure::Credentials, Progress::Sent)),
         StatusCode::SWITCHING_PROTOCOLS if !asked_to_upgrade => Err(missed(Failure::Nonsense, Progress::Sent)),
-        status if status.as_u16() < 100 || (status.is_success() && method == hyper::Method::CONNECT) => {
-            Err(missed(Failure::Nonsense, Progress::Sent))
-        }
         _ => Ok(Received { response, connection }),
     }
 }
 
-async fn connect(upstream: &Upstream, slash: Option<usize>, within: Duration) -> Result<SendRequest<Upload>, Failure> {
+async fn connect(upstream: &Upstream, within: Duration) -> Result<SendRequest<Upload>, Failure> {
     let socket = dial::connect(&upstream.member, Instant::now() + within).await?;
     let (connection, driver) = http1::Builder::new()
         .preserve_header_case(true)
@@ -118,7 +103,7 @@ async fn connect(upstream: &Upstream, slash: Option<usize>, within: Duration) ->
         .title_case_headers(true)
         .max_headers(MAX_FIELDS)
         .max_buf_size(MAX_BUFFER)
-        .handshake(TokioIo::new(UpstreamSocket { socket, slash }))
+        .handshake(TokioIo::new(socket))
         .await
         .map_err(|_| Failure::Closed)?;
     // Ends when the connection does; its errors reach whoever waits for the response.
@@ -136,60 +121,6 @@ fn failure_of(error: &hyper::Error) -> Failure {
 /// [`Failure::Closed`] when the connection broke right behind its 101.
 pub(crate) async fn switch(response: &mut Response<Incoming>) -> Result<Tunnel, Failure> {
     let upgraded = hyper::upgrade::on(response).await.map_err(|_| Failure::Closed)?;
-    let parts = upgraded.downcast::<TokioIo<UpstreamSocket>>().map_err(|_| Failure::Closed)?;
-    Ok(Tunnel { socket: parts.io.into_inner().socket, early: parts.read_buf })
-}
-
-/// The upstream proxy's socket as hyper sees it.
-struct UpstreamSocket {
-    socket: TcpStream,
-    /// How many bytes from now the `/` comes that is to be left out: hyper's `Uri` cannot express a URL without a
-    /// path.
-    slash: Option<usize>,
-}
-
-impl AsyncRead for UpstreamSocket {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for UpstreamSocket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self.slash {
-            None => Pin::new(&mut self.socket).poll_write(cx, buf),
-            Some(0) => {
-                self.slash = None;
-                Poll::Ready(Ok(1))
-            }
-            Some(before) => {
-                let written = ready!(Pin::new(&mut self.socket).poll_write(cx, &buf[..before.min(buf.len())]))?;
-                self.slash = Some(before - written);
-                Poll::Ready(Ok(written))
-            }
-        }
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match (self.slash, bufs.iter().find(|buf| !buf.is_empty())) {
-            (Some(_), Some(first)) => self.poll_write(cx, first),
-            _ => Pin::new(&mut self.socket).poll_write_vectored(cx, bufs),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.socket.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
-    }
+    let parts = upgraded.downcast::<TokioIo<TcpStream>>().map_err(|_| Failure::Closed)?;
+    Ok(Tunnel { socket: parts.io.into_inner(), early: parts.read_buf })
 }

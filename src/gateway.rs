@@ -1,7 +1,11 @@
 //! One request from its head to its last byte — read this file first.
 //!
-//! [`serve`] is the path of every request; [`exchange`] shows its steps in order. An attempt at an upstream
-//! proxy is [`forward::send`] for a URL and [`tunnel::open`] for a CONNECT; between attempts [`Attempts`] decides.
+//! There are three ways through, and [`Attempts`] decides on each of them which member is next:
+//! - a request without a body goes the short way, in its own bytes ([`crate::plain`]);
+//! - a CONNECT becomes a tunnel ([`open_tunnel`], [`tunnel::open`]);
+//! - what has a body, upgrades, or is unusual in any way is read by hyper and comes in at [`serve`]; [`exchange`] shows
+//!   its steps in order, and an attempt is [`forward::send`].
+//!
 //! Nothing here waits without a deadline: the pool has `pool.timeout`, dialing `upstream.dial_timeout`, a
 //! response head `upstream.response_timeout`, and what streams afterwards is watched by [`crate::client`].
 
@@ -11,7 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
-use hyper::ext::ReasonPhrase;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, VIA};
 use hyper::http::request;
 use hyper::server::conn::http1;
@@ -22,15 +25,18 @@ use tokio_util::sync::CancellationToken;
 use crate::answer::{Answer, Connection};
 use crate::client::Client;
 use crate::config::{Config, ProxyStatus};
-use crate::error::Failure;
-use crate::forward::{self, Ask, Missed, Received};
+use crate::error::{Failure, Side};
+use crate::forward::{self, Missed, Received};
+use crate::head::{self, Plain};
 use crate::headers::{self, Wishes};
+use crate::line::{Gone, Line};
 use crate::member::{self, Name};
+use crate::plain::Fate;
 use crate::pool::Pool;
 use crate::record::{Ended, Record};
 use crate::retry::{self, Progress};
-use crate::target::{self, Authority, Target};
-use crate::tunnel;
+use crate::target::{self, Authority};
+use crate::tunnel::{self, Tunnel};
 use crate::upload::Source;
 use crate::upstream::{Upstream, Upstreams};
 
@@ -49,7 +55,7 @@ pub(crate) struct Worker {
     /// Cancelled when the gateway drains.
     pub(crate) drain: CancellationToken,
     /// The same, to be asked for on every wake-up without taking the token's lock.
-    pub(crate) is_draining: AtomicBool,
+    is_draining: AtomicBool,
     listening: std::net::SocketAddr,
     /// This gateway's name in `Via` (RFC 9110 §7.6.3), random per process.
     via: Option<Via>,
@@ -93,6 +99,20 @@ impl Worker {
         Self { config, pool, upstreams, http, drain, is_draining: AtomicBool::new(false), listening, via }
     }
 
+    /// The value of this gateway's `Via`, if it adds one.
+    pub(crate) fn via(&self) -> Option<&HeaderValue> {
+        self.via.as_ref().map(|via| &via.value)
+    }
+
+    /// The name this gateway goes by in `Via`.
+    pub(crate) fn pseudonym(&self) -> Option<&str> {
+        self.via.as_ref().map(|via| &via.pseudonym[..])
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
+
     /// Asks every connection to finish what it is doing and close.
     pub(crate) fn start_draining(&self) {
         self.is_draining.store(true, Ordering::Release);
@@ -101,7 +121,7 @@ impl Worker {
 }
 
 /// A request that got no answer from an origin.
-struct Failed {
+pub(crate) struct Failed {
     failure: Failure,
     upstream: Option<Arc<Upstream>>,
     attempts: u32,
@@ -113,7 +133,7 @@ impl From<Failure> for Failed {
     }
 }
 
-/// Answers one request: the origin's answer, or a sentence that says who failed.
+/// Answers one request that hyper has read: the origin's answer, or a sentence that says who failed.
 pub(crate) async fn serve(worker: Arc<Worker>, client: Arc<Client>, request: Request<Incoming>) -> Response<Answer> {
     client.asked();
     let method = request.method().clone();
@@ -127,16 +147,7 @@ pub(crate) async fn serve(worker: Arc<Worker>, client: Arc<Client>, request: Req
                 // What the client sends behind a refused CONNECT was meant for the tunnel, not for us.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            if let Some(record) = &mut record {
-                record.status = response.status().as_u16();
-                record.attempts = failed.attempts;
-                record.upstream = failed.upstream;
-                record.ended = match failed.failure.row().side {
-                    crate::error::Side::Client => Ended::Client,
-                    crate::error::Side::Gateway => Ended::Gateway,
-                    crate::error::Side::Upstream => Ended::Upstream,
-                };
-            }
+            note_failure(&mut record, failed);
             response.map(|text| Answer::own(text, client, record))
         }
     }
@@ -149,25 +160,19 @@ async fn exchange(
     record: &mut Option<Box<Record>>,
 ) -> Result<Response<Answer>, Failed> {
     let (head, body) = request.into_parts();
-    let target = Target::of(&head.method, &head.uri, head.version, &head.headers)?;
-    let wishes = Wishes::of(&head.method, &head.headers)?;
+    let to = target::read(&head.method, &head.uri, head.version, &head.headers)?;
+    let wishes = Wishes::of(&head.headers)?;
     if let Some(record) = record {
-        let to = target.authority();
-        record.target = format!("{}:{}", to.host, to.port);
+        record.target = to.to_string();
     }
-    refuse_loop(worker, target.authority(), &head.headers)?;
-    match target {
-        Target::Forward(to) => forward(worker, client, &head, body, wishes, &to, record).await,
-        Target::Tunnel(to) => tunnel(worker, client, &head, wishes, &to, record).await,
-    }
+    let has_been_here = worker.pseudonym().is_some_and(|name| headers::has_been_through(&head.headers, name));
+    refuse_loop(worker, &to, has_been_here)?;
+    forward(worker, client, &head, body, wishes, &to, record).await
 }
 
-fn refuse_loop(worker: &Worker, to: &Authority, fields: &HeaderMap) -> Result<(), Failure> {
-    let has_been_here = |via: &Via| headers::has_been_through(fields, &via.pseudonym);
-    if to.is_own(worker.listening) || worker.via.as_ref().is_some_and(has_been_here) {
-        return Err(Failure::Loop);
-    }
-    Ok(())
+/// A request that would come back to this gateway goes no further.
+pub(crate) fn refuse_loop(worker: &Worker, to: &Authority, has_been_here: bool) -> Result<(), Failure> {
+    if has_been_here || to.is_own(worker.listening) { Err(Failure::Loop) } else { Ok(()) }
 }
 
 /// absolute-form: the request goes on as it is, its answer comes back as it is.
@@ -189,7 +194,7 @@ async fn forward(
         *request.uri_mut() = head.uri.clone();
         // How the client spelled the names of its fields travels in hyper's extensions.
         *request.extensions_mut() = head.extensions.clone();
-        let via = worker.via.as_ref().map(|via| &via.value);
+        let via = worker.via();
         let credentials = upstream.member.proxy_authorization();
         *request.headers_mut() = headers::of_request(&head.headers, wishes, &to.text, credentials, via);
         if wishes.expects_continue {
@@ -201,9 +206,10 @@ async fn forward(
             });
         }
         let limits = &worker.config.upstream;
-        let ask = Ask { fresh: attempts.number > 1, without_path: target::omits_path(&head.method, &head.uri) };
-        match forward::send(&worker.upstreams, &upstream, request, &source, limits, ask).await {
-            Ok(received) => return relay(worker, client, &head.method, received, upstream, &attempts, record).await,
+        match forward::send(&worker.upstreams, &upstream, request, &source, limits, attempts.number > 1).await {
+            Ok(received) => {
+                return relay(client, received, upstream, &attempts, source, record).await;
+            }
             Err(missed) => attempts.failed(upstream, missed, source.is_kept())?,
         }
     }
@@ -211,16 +217,15 @@ async fn forward(
 
 /// Turns the upstream proxy's response into the client's; its body streams, and a switch of protocols is followed.
 async fn relay(
-    worker: &Arc<Worker>,
     client: &Arc<Client>,
-    method: &Method,
     received: Received,
     upstream: Arc<Upstream>,
     attempts: &Attempts<'_>,
+    source: Source,
     record: &mut Option<Box<Record>>,
 ) -> Result<Response<Answer>, Failed> {
     let Received { mut response, connection } = received;
-    note(record, &upstream, attempts, response.status());
+    note(record, &upstream, attempts.number, response.status().as_u16());
     let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     if is_switching {
         let far = forward::switch(&mut response).await?;
@@ -228,42 +233,61 @@ async fn relay(
     }
     let (mut head, body) = response.into_parts();
     head.version = Version::HTTP_11;
-    head.headers = headers::of_response(head.headers, method, head.status, body.size_hint().exact(), is_switching);
+    head.headers =
+        headers::of_response(head.headers, attempts.method, head.status, body.size_hint().exact(), is_switching);
     attempts.sign(&mut head.headers, &upstream);
     let answer = if is_switching {
         Answer::own(Bytes::new(), client.clone(), None)
     } else {
-        let connection = Connection { worker: worker.clone(), upstream, sender: connection };
-        Answer::relayed(body, connection, client.clone(), record.take())
+        let connection = Connection { worker: attempts.worker.clone(), upstream, sender: connection };
+        Answer::relayed(body, connection, client.clone(), source, record.take())
     };
     Ok(Response::from_parts(head, answer))
 }
 
-/// CONNECT: the client gets its 2xx when the upstream proxy has given one, and then the connection is the tunnel's.
-async fn tunnel(
+/// CONNECT: the client gets its 200 when the upstream proxy has given a 2xx, and then the connection is the tunnel's.
+///
+/// The error is what becomes of a connection that got no tunnel.
+pub(crate) async fn open_tunnel(
     worker: &Arc<Worker>,
-    client: &Arc<Client>,
-    head: &request::Parts,
-    wishes: Wishes,
-    to: &Authority,
+    line: &mut Line,
+    request: &mut Plain,
     record: &mut Option<Box<Record>>,
-) -> Result<Response<Answer>, Failed> {
-    let mut attempts = Attempts::new(worker, &head.method);
+) -> Result<Tunnel, Fate> {
+    let stall = worker.config.gateway.tunnel_idle_timeout;
+    match line.unless_gone(find_tunnel(worker, request, record)).await.map_err(|Gone| Fate::Gone)? {
+        Ok((far, reply)) => match line.send(&reply, stall).await {
+            Ok(()) => Ok(far),
+            Err(Gone) => Err(Fate::Gone),
+        },
+        Err(failed) => {
+            // What the client sends behind a refused CONNECT was meant for the tunnel, not for us: closed for good.
+            let bytes = refusal(worker, &failed, &request.method, true);
+            note_failure(record, failed);
+            Err(line.send(&bytes, stall).await.map_or(Fate::Gone, |()| Fate::Close))
+        }
+    }
+}
+
+/// The tunnel, and the reply that opens it for the client.
+async fn find_tunnel(
+    worker: &Arc<Worker>,
+    request: &mut Plain,
+    record: &mut Option<Box<Record>>,
+) -> Result<(Tunnel, Vec<u8>), Failed> {
+    refuse_loop(worker, &request.to, request.has_been_here)?;
+    let method = request.method.clone();
+    let mut attempts = Attempts::new(worker, &method);
     loop {
         let upstream = attempts.next().await?;
-        let via = worker.via.as_ref().map(|via| &via.value);
-        let credentials = upstream.member.proxy_authorization();
-        let fields = headers::of_request(&head.headers, wishes, &to.text, credentials, via);
-        match tunnel::open(&upstream.member, to, &fields, worker.config.upstream.dial_timeout).await {
-            Ok((far, fields)) => {
-                note(record, &upstream, &attempts, StatusCode::OK);
-                client.continue_as_tunnel(far, record.take());
-                let mut response = Response::new(Answer::own(Bytes::new(), client.clone(), None));
+        let head = request.head_for(&upstream.member, worker.via());
+        match tunnel::open(&upstream.member, head, worker.config.upstream.dial_timeout).await {
+            Ok((far, mut reply)) => {
                 // What a proxy says of itself here (its exit address, a session) is for the client to read.
-                *response.headers_mut() = headers::of_response(fields, &head.method, StatusCode::OK, None, false);
-                response.extensions_mut().insert(ReasonPhrase::from_static(b"Connection established"));
-                attempts.sign(response.headers_mut(), &upstream);
-                return Ok(response);
+                attempts.sign_bytes(&mut reply, &upstream);
+                reply.extend_from_slice(b"\r\n");
+                note(record, &upstream, attempts.number, StatusCode::OK.as_u16());
+                return Ok((far, reply));
             }
             Err(failure) => {
                 attempts.failed(upstream, Missed { failure, progress: Progress::Sent, was_reused: false }, true)?;
@@ -273,23 +297,23 @@ async fn tunnel(
 }
 
 /// The attempts at one request: which member is next, and whether there is a next.
-struct Attempts<'a> {
-    worker: &'a Worker,
+pub(crate) struct Attempts<'a> {
+    pub(crate) worker: &'a Arc<Worker>,
     method: &'a Method,
     started: Instant,
     /// Of the attempt under way; 1 is the first.
-    number: u32,
+    pub(crate) number: u32,
     tried: Vec<Name>,
     last: Option<Failed>,
 }
 
 impl<'a> Attempts<'a> {
-    fn new(worker: &'a Worker, method: &'a Method) -> Self {
+    pub(crate) fn new(worker: &'a Arc<Worker>, method: &'a Method) -> Self {
         Self { worker, method, started: Instant::now(), number: 0, tried: Vec::new(), last: None }
     }
 
     /// Allocates the least-used member that was not tried yet. One that cannot be parsed is set aside on the way.
-    async fn next(&mut self) -> Result<Arc<Upstream>, Failed> {
+    pub(crate) async fn next(&mut self) -> Result<Arc<Upstream>, Failed> {
         self.number += 1;
         loop {
             let name = match self.worker.pool.allocate(&self.tried).await {
@@ -315,7 +339,7 @@ impl<'a> Attempts<'a> {
     ///
     /// # Errors
     /// The failure, when it was the last attempt.
-    fn failed(&mut self, upstream: Arc<Upstream>, missed: Missed, body_is_kept: bool) -> Result<(), Failed> {
+    pub(crate) fn failed(&mut self, upstream: Arc<Upstream>, missed: Missed, body_is_kept: bool) -> Result<(), Failed> {
         let attempt = retry::Attempt {
             number: self.number,
             elapsed: self.started.elapsed(),
@@ -346,27 +370,58 @@ impl<'a> Attempts<'a> {
 
     /// Says in the answer which upstream proxy it came through.
     fn sign(&self, fields: &mut HeaderMap, upstream: &Upstream) {
-        if self.worker.config.gateway.proxy_status == ProxyStatus::Always {
-            let status = if self.number == 1 {
-                upstream.proxy_status.clone()
-            } else {
-                let text = format!("evenkeel; next-hop={}; attempts={}", upstream.member.id(), self.number);
-                HeaderValue::try_from(text).expect("an id is a token")
-            };
+        if let Some(status) = self.proxy_status(upstream) {
             fields.append(PROXY_STATUS, status);
         }
-        if let Some(via) = &self.worker.via {
-            fields.append(VIA, via.value.clone());
+        if let Some(via) = self.worker.via() {
+            fields.append(VIA, via.clone());
         }
+    }
+
+    /// The same for a head in bytes.
+    pub(crate) fn sign_bytes(&self, head: &mut Vec<u8>, upstream: &Upstream) {
+        if let Some(status) = self.proxy_status(upstream) {
+            head::field(head, "Proxy-Status", status.as_bytes());
+        }
+        if let Some(via) = self.worker.via() {
+            head::field(head, "Via", via.as_bytes());
+        }
+    }
+
+    fn proxy_status(&self, upstream: &Upstream) -> Option<HeaderValue> {
+        if self.worker.config.gateway.proxy_status != ProxyStatus::Always {
+            return None;
+        }
+        if self.number == 1 {
+            return Some(upstream.proxy_status.clone());
+        }
+        let text = format!("evenkeel; next-hop={}; attempts={}", upstream.member.id(), self.number);
+        Some(HeaderValue::try_from(text).expect("an id is a token"))
     }
 }
 
-fn note(record: &mut Option<Box<Record>>, upstream: &Arc<Upstream>, attempts: &Attempts<'_>, status: StatusCode) {
+/// Writes down that an answer has begun.
+pub(crate) fn note(record: &mut Option<Box<Record>>, upstream: &Arc<Upstream>, attempts: u32, status: u16) {
     if let Some(record) = record {
         record.upstream = Some(upstream.clone());
-        record.attempts = attempts.number;
-        record.status = status.as_u16();
+        record.attempts = attempts;
+        record.status = status;
         record.ended = Ended::Done;
+    }
+}
+
+/// Writes down why there was no answer.
+pub(crate) fn note_failure(record: &mut Option<Box<Record>>, failed: Failed) {
+    if let Some(record) = record {
+        let row = failed.failure.row();
+        record.status = row.status.as_u16();
+        record.attempts = failed.attempts;
+        record.upstream = failed.upstream;
+        record.ended = match row.side {
+            Side::Client => Ended::Client,
+            Side::Gateway => Ended::Gateway,
+            Side::Upstream => Ended::Upstream,
+        };
     }
 }
 
@@ -396,19 +451,30 @@ fn refuse(worker: &Worker, failed: &Failed) -> Response<Bytes> {
     response
 }
 
-/// The same answer as bytes, for a connection that hyper does not speak on (any more). It says that it closes.
-pub(crate) fn bare_refusal(worker: &Worker, failure: Failure) -> Vec<u8> {
-    let response = refuse(worker, &failure.into());
+/// The same answer as bytes.
+pub(crate) fn refusal(worker: &Worker, failed: &Failed, method: &Method, closes: bool) -> Vec<u8> {
+    let response = refuse(worker, failed);
     let mut bytes = format!("HTTP/1.1 {}\r\n", response.status()).into_bytes();
     for (name, value) in response.headers() {
-        bytes.extend_from_slice(name.as_str().as_bytes());
-        bytes.extend_from_slice(b": ");
-        bytes.extend_from_slice(value.as_bytes());
-        bytes.extend_from_slice(b"\r\n");
+        let name = match *name {
+            CONTENT_TYPE => "Content-Type",
+            RETRY_AFTER => "Retry-After",
+            _ => "Proxy-Status",
+        };
+        head::field(&mut bytes, name, value.as_bytes());
     }
-    bytes.extend_from_slice(
-        format!("content-length: {}\r\nconnection: close\r\n\r\n", response.body().len()).as_bytes(),
-    );
-    bytes.extend_from_slice(response.body());
+    head::field(&mut bytes, "Content-Length", response.body().len().to_string().as_bytes());
+    if closes {
+        head::field(&mut bytes, "Connection", b"close");
+    }
+    bytes.extend_from_slice(b"\r\n");
+    if method != Method::HEAD {
+        bytes.extend_from_slice(response.body());
+    }
     bytes
+}
+
+/// The answer on a connection whose request could not be read (any more), and which closes.
+pub(crate) fn last_refusal(worker: &Worker, failure: Failure) -> Vec<u8> {
+    refusal(worker, &failure.into(), &Method::GET, true)
 }

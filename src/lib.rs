@@ -17,17 +17,25 @@ pub mod server;
 mod client;
 mod gateway;
 
+mod head;
 mod headers;
 mod target;
 
 pub mod member;
 pub mod pool;
 
+mod chunked;
+mod line;
+mod plain;
+mod scratch;
+
 mod answer;
-mod dial;
 mod forward;
-mod tunnel;
 mod upload;
+
+mod tunnel;
+
+mod dial;
 mod upstream;
 
 mod error;

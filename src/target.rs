@@ -3,6 +3,7 @@
 //! hyper's `Uri` takes more than a proxy may pass on: authorities without a port, with user information, with
 //! port 0 or 65536. What two parsers could read differently is refused here, before anything is chosen.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use hyper::header::{HOST, HeaderMap, HeaderValue};
@@ -11,15 +12,6 @@ use hyper::{Method, Uri, Version};
 use crate::error::Failure;
 
 const ORIGIN_FORM: &str = "this is a proxy; set HTTP_PROXY=http://host:port of this address and request a full URL";
-
-/// Where a request wants to go.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Target {
-    /// absolute-form: an http URL, sent on as it is.
-    Forward(Authority),
-    /// authority-form: a CONNECT tunnel.
-    Tunnel(Authority),
-}
 
 /// `host[:port]`, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,39 +23,41 @@ pub(crate) struct Authority {
     pub(crate) port: u16,
 }
 
-impl Target {
-    /// Reads the target of a request.
-    ///
-    /// # Errors
-    /// [`Failure::BadRequest`] for every form that is not for a proxy, and for every doubtful authority.
-    pub(crate) fn of(method: &Method, uri: &Uri, version: Version, headers: &HeaderMap) -> Result<Self, Failure> {
-        check_host(version, headers)?;
-        if method == Method::CONNECT {
-            // For CONNECT, hyper has read authority-form; a scheme or a path means it was something else.
-            let plain = uri.scheme().is_none() && uri.path_and_query().is_none();
-            let authority = uri.authority().filter(|_| plain);
-            let authority = authority.ok_or(Failure::BadRequest("CONNECT takes host:port (RFC 9110 section 9.3.6)"))?;
-            return Authority::parse(authority.as_str(), None).map(Self::Tunnel);
-        }
-        let authority = uri.authority().ok_or(Failure::BadRequest(ORIGIN_FORM))?;
-        match uri.scheme_str() {
-            Some("http" | "ws") => Authority::parse(authority.as_str(), Some(80)).map(Self::Forward),
-            Some("https" | "wss") => Err(Failure::BadRequest("an https URL goes through a proxy by CONNECT")),
-            Some(_) => Err(Failure::BadRequest("only http URLs can be forwarded")),
-            None => Err(Failure::BadRequest(ORIGIN_FORM)),
-        }
+/// Reads the target of a request that hyper has read: an http URL in absolute-form, to be sent on as it is.
+///
+/// # Errors
+/// [`Failure::BadRequest`] for every form that is not for a proxy, and for every doubtful authority. A CONNECT that
+/// comes this way is one that [`crate::head`] could not make sense of.
+pub(crate) fn read(method: &Method, uri: &Uri, version: Version, headers: &HeaderMap) -> Result<Authority, Failure> {
+    check_host(version, headers)?;
+    if method == Method::CONNECT {
+        return match uri
+            .authority()
+            .filter(|_| uri.scheme().is_none())
+            .map(|text| Authority::parse(text.as_str(), None))
+        {
+            Some(Err(reason)) => Err(reason),
+            _ => Err(Failure::BadRequest("CONNECT takes host:port and no body (RFC 9110 section 9.3.6)")),
+        };
     }
-
-    pub(crate) fn authority(&self) -> &Authority {
-        match self {
-            Self::Forward(authority) | Self::Tunnel(authority) => authority,
-        }
+    if omits_path(method, uri) {
+        return Err(Failure::BadRequest("OPTIONS without a path and with a body cannot be forwarded"));
+    }
+    let authority = uri.authority().ok_or(Failure::BadRequest(ORIGIN_FORM))?;
+    match uri.scheme_str() {
+        Some("http" | "ws") => Authority::parse(authority.as_str(), Some(80)),
+        Some("https" | "wss") => Err(Failure::BadRequest("an https URL goes through a proxy by CONNECT")),
+        Some(_) => Err(Failure::BadRequest("only http URLs can be forwarded")),
+        None => Err(Failure::BadRequest(ORIGIN_FORM)),
     }
 }
 
 impl Authority {
     /// RFC 3986 §3.2 without user information. `default_port: None` makes the port mandatory.
-    fn parse(text: &str, default_port: Option<u16>) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// [`Failure::BadRequest`], with the reason.
+    pub(crate) fn parse(text: &str, default_port: Option<u16>) -> Result<Self, Failure> {
         if text.contains('@') {
             return Err(Failure::BadRequest(
                 "user information has no place in a request target (RFC 9110 section 4.2.4); use Authorization",
@@ -117,6 +111,14 @@ pub(crate) fn omits_path(method: &Method, uri: &Uri) -> bool {
     method == Method::OPTIONS && !has_path && uri.query().is_none()
 }
 
+impl fmt::Display for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let brackets = self.host.contains(':');
+        let (open, close) = if brackets { ("[", "]") } else { ("", "") };
+        write!(f, "{open}{}{close}:{}", self.host, self.port)
+    }
+}
+
 /// RFC 9112 §3.2: exactly one Host in HTTP/1.1. Its value is not used, the target's authority replaces it.
 fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Failure> {
     let mut hosts = headers.get_all(HOST).iter();
@@ -146,20 +148,20 @@ fn is_reg_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn target(method: Method, uri: &str) -> Result<Target, Failure> {
+    fn target(method: Method, uri: &str) -> Result<Authority, Failure> {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, HeaderValue::from_static("h"));
-        Target::of(&method, &uri.parse().unwrap(), Version::HTTP_11, &headers)
+        read(&method, &uri.parse().unwrap(), Version::HTTP_11, &headers)
     }
 
     #[test]
-    fn absolute_form_is_forwarded_and_authority_form_tunneled() {
-        let Ok(Target::Forward(to)) = target(Method::GET, "http://Origin.Test:8080/a?b") else { panic!() };
+    fn an_http_url_names_host_and_port() {
+        let to = target(Method::GET, "http://Origin.Test:8080/a?b").unwrap();
         assert_eq!((to.text.to_str().unwrap(), &*to.host, to.port), ("Origin.Test:8080", "Origin.Test", 8080));
-        let Ok(Target::Forward(to)) = target(Method::GET, "http://[2001:db8::2]/x") else { panic!() };
+        let to = target(Method::GET, "http://[2001:db8::2]/x").unwrap();
         assert_eq!((to.text.to_str().unwrap(), &*to.host, to.port), ("[2001:db8::2]", "2001:db8::2", 80));
-        let Ok(Target::Tunnel(to)) = target(Method::CONNECT, "[2001:db8::1]:443") else { panic!() };
-        assert_eq!((&*to.host, to.port), ("2001:db8::1", 443));
+        assert_eq!(to.to_string(), "[2001:db8::2]:80");
+        assert_eq!(Authority::parse("[2001:db8::1]:443", None).unwrap().port, 443);
     }
 
     #[test]
@@ -167,10 +169,10 @@ mod tests {
         for uri in ["/", "*", "http://u:p@h/", "http://h:80@evil/", "http://h:0/", "https://h/", "ftp://h/", "h:80"] {
             assert!(target(Method::GET, uri).is_err(), "{uri}");
         }
-        for uri in ["h", "h:0", "u@h:443", "http://h:443/", "/", "*"] {
-            assert!(target(Method::CONNECT, uri).is_err(), "{uri}");
-        }
-        for text in ["h:65536", "h:http", ":443", "h:", "h:1:2", "2001:db8::1", "[::1", "[x]:1", "h h:1", "h:+1"] {
+        assert!(target(Method::OPTIONS, "http://h").is_err(), "a path would be added");
+        for text in
+            ["h", "h:0", "u@h:1", "h:65536", "h:http", ":443", "h:", "h:1:2", "2001:db8::1", "[::1", "[x]:1", "h:+1"]
+        {
             assert!(Authority::parse(text, None).is_err(), "{text}");
         }
     }

@@ -76,6 +76,11 @@ impl Source {
         }
     }
 
+    /// Whether the client's body has been read to its end.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.state().is_none_or(|state| state.finished)
+    }
+
     /// While the body is still being sent: when it last moved. `None` when there is nothing (more) to send.
     pub(crate) fn unfinished_since(&self) -> Option<Instant> {
         self.state().filter(|state| !state.finished).map(|state| state.moved)

@@ -8,12 +8,14 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::HeaderValue;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::member::{Malformed, Member, Name};
@@ -29,13 +31,16 @@ pub(crate) struct Upstream {
     pub(crate) member: Member,
     /// `Proxy-Status` of a plain success, ready to be copied.
     pub(crate) proxy_status: HeaderValue,
-    idle: Mutex<Vec<Idle>>,
+    /// For plain requests.
+    sockets: Mutex<Vec<Idle<TcpStream>>>,
+    /// For requests with a body: hyper has spoken on them and goes on doing so.
+    senders: Mutex<Vec<Idle<SendRequest<Upload>>>>,
     /// Whether [`Upstreams::with_idle`] holds it.
     is_listed: AtomicBool,
 }
 
-struct Idle {
-    sender: SendRequest<Upload>,
+struct Idle<C> {
+    connection: C,
     since: Instant,
 }
 
@@ -89,25 +94,48 @@ impl Upstreams {
         }
     }
 
-    /// A connection that can be used at once, if one is kept.
-    pub(crate) fn take_idle(&self, upstream: &Upstream) -> Option<SendRequest<Upload>> {
-        let mut idle = lock(&upstream.idle);
+    /// A socket that can be used at once, if one is kept.
+    pub(crate) fn take_socket(&self, upstream: &Upstream) -> Option<TcpStream> {
+        // Bytes or an end on a silent connection: the upstream proxy has closed it, or cannot be trusted.
+        self.take(&upstream.sockets, |socket| {
+            socket.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        })
+    }
+
+    /// Likewise one that hyper speaks on.
+    pub(crate) fn take_sender(&self, upstream: &Upstream) -> Option<SendRequest<Upload>> {
+        self.take(&upstream.senders, SendRequest::is_ready)
+    }
+
+    /// Keeps a socket whose exchange is over; dropping it closes it.
+    pub(crate) fn keep_socket(&self, upstream: &Arc<Upstream>, socket: TcpStream) {
+        self.keep(upstream, &upstream.sockets, socket);
+    }
+
+    /// Likewise one that hyper speaks on.
+    pub(crate) fn keep_sender(&self, upstream: &Arc<Upstream>, sender: SendRequest<Upload>) {
+        if !sender.is_closed() {
+            self.keep(upstream, &upstream.senders, sender);
+        }
+    }
+
+    fn take<C>(&self, idle: &Mutex<Vec<Idle<C>>>, is_usable: impl Fn(&C) -> bool) -> Option<C> {
+        let mut idle = lock(idle);
         while let Some(kept) = idle.pop() {
             self.idle_count.fetch_sub(1, Ordering::Relaxed);
-            if kept.sender.is_ready() && kept.since.elapsed() < self.idle_timeout {
-                return Some(kept.sender);
+            if kept.since.elapsed() < self.idle_timeout && is_usable(&kept.connection) {
+                return Some(kept.connection);
             }
         }
         None
     }
 
-    /// Keeps a connection whose exchange is over; dropping it closes it.
-    pub(crate) fn keep(&self, upstream: &Arc<Upstream>, sender: SendRequest<Upload>) {
-        if sender.is_closed() || self.idle_count.load(Ordering::Relaxed) >= self.max_idle {
+    fn keep<C>(&self, upstream: &Arc<Upstream>, idle: &Mutex<Vec<Idle<C>>>, connection: C) {
+        if self.idle_count.load(Ordering::Relaxed) >= self.max_idle {
             return;
         }
         self.idle_count.fetch_add(1, Ordering::Relaxed);
-        lock(&upstream.idle).push(Idle { sender, since: Instant::now() });
+        lock(idle).push(Idle { connection, since: Instant::now() });
         if !upstream.is_listed.swap(true, Ordering::Relaxed) {
             lock(&self.with_idle).push(upstream.clone());
         }
@@ -119,15 +147,21 @@ impl Upstreams {
         loop {
             ticks.tick().await;
             lock(&self.with_idle).retain(|upstream| {
-                let mut idle = lock(&upstream.idle);
-                let before = idle.len();
-                idle.retain(|kept| !kept.sender.is_closed() && kept.since.elapsed() < self.idle_timeout);
-                self.idle_count.fetch_sub(before - idle.len(), Ordering::Relaxed);
-                let stays = !idle.is_empty();
+                let stays = self.drop_old(&upstream.sockets, |_| true)
+                    | self.drop_old(&upstream.senders, |sender| !sender.is_closed());
                 upstream.is_listed.store(stays, Ordering::Relaxed);
                 stays
             });
         }
+    }
+
+    /// Whether any stay.
+    fn drop_old<C>(&self, idle: &Mutex<Vec<Idle<C>>>, is_usable: impl Fn(&C) -> bool) -> bool {
+        let mut idle = lock(idle);
+        let before = idle.len();
+        idle.retain(|kept| kept.since.elapsed() < self.idle_timeout && is_usable(&kept.connection));
+        self.idle_count.fetch_sub(before - idle.len(), Ordering::Relaxed);
+        !idle.is_empty()
     }
 }
 
@@ -137,7 +171,8 @@ impl Upstream {
         Self {
             proxy_status: proxy_status.expect("an id is a token"),
             member,
-            idle: Mutex::default(),
+            sockets: Mutex::default(),
+            senders: Mutex::default(),
             is_listed: AtomicBool::new(false),
         }
     }

@@ -1,0 +1,459 @@
+//! The short way: a request without a body, in the client's own bytes, and its answer as it comes.
+//!
+//! Most requests are like that, and need no message to be taken apart: the head is read once and written once, the
+//! body of the answer is only measured (its length, its chunks, or the end of the connection). Names, order and
+//! repetition of fields stay exactly as they were. Everything runs in the client's own task; waiting holds two
+//! sockets and no buffer.
+//! Requests with a body, upgrades and anything unusual go through hyper ([`crate::forward`]); which member is next and
+//! whether there is a next is decided for both by [`Attempts`].
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use crate::chunked::Chunked;
+use crate::dial;
+use crate::error::Failure;
+use crate::forward::Missed;
+use crate::gateway::{self, Attempts, Failed, Worker};
+use crate::head::{self, Framing, Nonsense, Plain, Response};
+use crate::line::{Gone, Line};
+use crate::record::{Ended, Record};
+use crate::retry::Progress;
+use crate::scratch;
+use crate::upstream::Upstream;
+
+/// A response head may be this long: pages that set 50 kB of cookies exist.
+const MAX_HEAD: usize = 256 << 10;
+/// Interim answers before the real one; nobody sends more than a few.
+const MAX_INTERIM: usize = 16;
+
+/// What becomes of the client's connection.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Fate {
+    /// The next request may come.
+    KeepAlive,
+    /// Our side is to be ended.
+    Close,
+    /// The answer is not whole, as the client can tell: closed at once.
+    Broken,
+    /// The answer is not whole and does not look like it: reset.
+    Cut,
+    /// The client has gone already.
+    Gone,
+}
+
+/// Why there was no answer.
+enum Stop {
+    Failed(Failed),
+    Gone,
+}
+
+impl From<Failed> for Stop {
+    fn from(failed: Failed) -> Self {
+        Self::Failed(failed)
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure.into())
+    }
+}
+
+impl From<Gone> for Stop {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+/// Answers one request; `request` is not a CONNECT.
+pub(crate) async fn exchange(
+    worker: &Arc<Worker>,
+    line: &mut Line,
+    request: &mut Plain,
+    record: &mut Option<Box<Record>>,
+) -> Fate {
+    match answer(worker, line, request, record).await {
+        Ok(fate) => fate,
+        Err(Stop::Gone) => Fate::Gone,
+        Err(Stop::Failed(failed)) => {
+            let closes = !request.keeps_alive || worker.is_draining();
+            let bytes = gateway::refusal(worker, &failed, &request.method, closes);
+            gateway::note_failure(record, failed);
+            match line.send(&bytes, worker.config.gateway.tunnel_idle_timeout).await {
+                Ok(()) if closes => Fate::Close,
+                Ok(()) => Fate::KeepAlive,
+                Err(Gone) => Fate::Gone,
+            }
+        }
+    }
+}
+
+async fn answer(
+    worker: &Arc<Worker>,
+    line: &mut Line,
+    request: &mut Plain,
+    record: &mut Option<Box<Record>>,
+) -> Result<Fate, Stop> {
+    gateway::refuse_loop(worker, &request.to, request.has_been_here)?;
+    let method = request.method.clone();
+    let mut attempts = Attempts::new(worker, &method);
+    let (upstream, socket, opening) = loop {
+        let upstream = attempts.next().await?;
+        match attempt(line, request, &attempts, &upstream).await? {
+            Ok((socket, opening)) => break (upstream, socket, opening),
+            Err(missed) => attempts.failed(upstream, missed, true)?,
+        }
+    };
+    gateway::note(record, &upstream, attempts.number, opening.response.status);
+    relay(worker, line, upstream, socket, opening, record).await
+}
+
+/// The beginning of an answer: its head for the client, and how its body goes on.
+struct Opening {
+    response: Response,
+    /// The head as it goes out, with what came of the body in the same read.
+    out: Vec<u8>,
+    body: Body,
+    keeps_client: bool,
+}
+
+/// Sends the request through `upstream` and waits for the answer's head. The outer error is the client leaving.
+async fn attempt(
+    line: &mut Line,
+    request: &mut Plain,
+    attempts: &Attempts<'_>,
+    upstream: &Upstream,
+) -> Result<Result<(TcpStream, Opening), Missed>, Gone> {
+    let worker = attempts.worker;
+    let kept = if attempts.number > 1 { None } else { worker.upstreams.take_socket(upstream) };
+    let was_reused = kept.is_some();
+    let missed = |failure, progress| Ok(Err(Missed { failure, progress, was_reused }));
+    let mut socket = match kept {
+        Some(socket) => socket,
+        None => {
+            let deadline = Instant::now() + worker.config.upstream.dial_timeout;
+            match line.unless_gone(dial::connect(&upstream.member, deadline)).await? {
+                Ok(socket) => socket,
+                Err(failure) => return missed(failure, Progress::Unsent),
+            }
+        }
+    };
+    let deadline = Instant::now() + worker.config.upstream.response_timeout;
+    let head = request.head_for(&upstream.member, worker.via());
+    if !matches!(timeout_at(deadline, socket.write_all(head)).await, Ok(Ok(()))) {
+        return missed(Failure::Closed, Progress::Sent);
+    }
+    match opening(line, request, attempts, upstream, &mut socket, deadline).await? {
+        Ok(opening) => Ok(Ok((socket, opening))),
+        Err(failure) => missed(failure, Progress::Sent),
+    }
+}
+
+/// Waits for the answer's head, passing interim answers on.
+async fn opening(
+    line: &mut Line,
+    request: &Plain,
+    attempts: &Attempts<'_>,
+    upstream: &Upstream,
+    socket: &mut TcpStream,
+    deadline: Instant,
+) -> Result<Result<Opening, Failure>, Gone> {
+    let worker = attempts.worker;
+    // Used only when a head comes in pieces.
+    let mut pieces = Vec::new();
+    let mut interim = 0;
+    loop {
+        let step = poll_fn(|cx| {
+            let read =
+                scratch::poll_read(socket, cx, |_, bytes| read_head(request, attempts, upstream, &mut pieces, bytes));
+            match read {
+                Poll::Ready(Ok(step)) => return Poll::Ready(Ok(step)),
+                Poll::Ready(Err(_)) => return Poll::Ready(Ok(Err(Failure::Closed))),
+                Poll::Pending => {}
+            }
+            if line.poll_gone(cx).is_ready() {
+                return Poll::Ready(Err(Gone));
+            }
+            ready!(line.poll_alarm(cx, deadline));
+            Poll::Ready(Ok(Err(Failure::HeadTimeout(worker.config.upstream.response_timeout))))
+        })
+        .await?;
+        let mut step = step;
+        // Several heads may have come at once, interim ones first.
+        loop {
+            match step {
+                Err(failure) => return Ok(Err(failure)),
+                Ok(Step::More) => break,
+                Ok(Step::Opening(opening)) => return Ok(Ok(*opening)),
+                Ok(Step::Interim { out, rest }) => {
+                    interim += 1;
+                    if interim > MAX_INTERIM {
+                        return Ok(Err(Failure::Nonsense));
+                    }
+                    line.send(&out, worker.config.gateway.tunnel_idle_timeout).await?;
+                    pieces.clear();
+                    if rest.is_empty() {
+                        break;
+                    }
+                    step = read_head(request, attempts, upstream, &mut pieces, &rest);
+                }
+            }
+        }
+    }
+}
+
+/// What one read brought.
+enum Step {
+    /// Part of a head.
+    More,
+    /// An interim answer for the client, and what came behind it.
+    Interim {
+        out: Vec<u8>,
+        rest: Vec<u8>,
+    },
+    Opening(Box<Opening>),
+}
+
+fn read_head(
+    request: &Plain,
+    attempts: &Attempts<'_>,
+    upstream: &Upstream,
+    pieces: &mut Vec<u8>,
+    bytes: &[u8],
+) -> Result<Step, Failure> {
+    if bytes.is_empty() {
+        return Err(Failure::Closed);
+    }
+    let bytes = if pieces.is_empty() {
+        bytes
+    } else {
+        pieces.extend_from_slice(bytes);
+        &pieces[..]
+    };
+    let mut out = Vec::with_capacity(bytes.len() + 128);
+    let response = match head::read_response(bytes, &request.method, &mut out) {
+        Err(Nonsense) => return Err(Failure::Nonsense),
+        Ok(None) if bytes.len() > MAX_HEAD => return Err(Failure::Nonsense),
+        Ok(None) => {
+            if pieces.is_empty() {
+                *pieces = bytes.to_vec();
+            }
+            return Ok(Step::More);
+        }
+        Ok(Some(response)) => response,
+    };
+    let rest = &bytes[response.length..];
+    match response.status {
+        // Nobody asked to switch, and the socket is not ours to give.
+        101 => return Err(Failure::Nonsense),
+        407 => return Err(Failure::Credentials),
+        100..=199 => {
+            out.extend_from_slice(b"\r\n");
+            // A 100 answers an Expect that this request did not have.
+            let out = if response.status == 100 { Vec::new() } else { out };
+            return Ok(Step::Interim { out, rest: rest.to_vec() });
+        }
+        _ => {}
+    }
+    attempts.sign_bytes(&mut out, upstream);
+    let keeps_client = request.keeps_alive && response.framing != Framing::UntilClose && !attempts.worker.is_draining();
+    if !keeps_client {
+        out.extend_from_slice(b"Connection: close\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    let mut body = Body::new(response.framing);
+    let mut tail = Vec::new();
+    let passed = body.take(rest, &mut tail).map_err(|Nonsense| Failure::Nonsense)?;
+    out.extend_from_slice(&rest[..passed]);
+    out.extend_from_slice(&tail);
+    Ok(Step::Opening(Box::new(Opening { response, out, body, keeps_client })))
+}
+
+/// Passes the answer on to its end.
+async fn relay(
+    worker: &Worker,
+    line: &mut Line,
+    upstream: Arc<Upstream>,
+    mut socket: TcpStream,
+    opening: Opening,
+    record: &mut Option<Box<Record>>,
+) -> Result<Fate, Stop> {
+    let Opening { response, out, mut body, keeps_client } = opening;
+    let stall = worker.config.gateway.tunnel_idle_timeout;
+    line.send(&out, stall).await.inspect_err(|_| ended(record, Ended::Client))?;
+    drop(out);
+    while !body.is_over {
+        match pass(line, &mut socket, &mut body, Instant::now() + stall).await {
+            Passed::On(left) => line.send(&left, stall).await.inspect_err(|_| ended(record, Ended::Client))?,
+            Passed::Gone => {
+                ended(record, Ended::Client);
+                return Err(Stop::Gone);
+            }
+            Passed::Broken => {
+                ended(record, Ended::Upstream);
+                // A length or chunks show that something is missing; without them only a reset does.
+                return Ok(if body.framing == Framing::UntilClose { Fate::Cut } else { Fate::Broken });
+            }
+        }
+    }
+    if let Some(record) = record {
+        record.bytes = body.passed;
+    }
+    if response.keeps_alive && !body.has_surplus {
+        worker.upstreams.keep_socket(&upstream, socket);
+    }
+    Ok(if keeps_client { Fate::KeepAlive } else { Fate::Close })
+}
+
+fn ended(record: &mut Option<Box<Record>>, by: Ended) {
+    if let Some(record) = record {
+        record.ended = by;
+    }
+}
+
+enum Passed {
+    /// One read has been passed on, but for these bytes.
+    On(Vec<u8>),
+    Gone,
+    /// The answer ended too early, or cannot be read on.
+    Broken,
+}
+
+/// Reads once from the upstream proxy and writes it to the client.
+async fn pass(line: &mut Line, socket: &mut TcpStream, body: &mut Body, deadline: Instant) -> Passed {
+    poll_fn(|cx| {
+        let read = scratch::poll_read(socket, cx, |cx, bytes| {
+            if bytes.is_empty() {
+                body.is_over = body.framing == Framing::UntilClose;
+                return if body.is_over { Passed::On(Vec::new()) } else { Passed::Broken };
+            }
+            let mut tail = Vec::new();
+            let Ok(length) = body.take(bytes, &mut tail) else { return Passed::Broken };
+            match line.poll_some(cx, &bytes[..length]) {
+                Err(Gone) => Passed::Gone,
+                Ok(written) => {
+                    let mut left = bytes[written..length].to_vec();
+                    left.append(&mut tail);
+                    Passed::On(left)
+                }
+            }
+        });
+        match read {
+            Poll::Ready(Ok(passed)) => return Poll::Ready(passed),
+            Poll::Ready(Err(_)) => return Poll::Ready(Passed::Broken),
+            Poll::Pending => {}
+        }
+        if line.poll_gone(cx).is_ready() {
+            return Poll::Ready(Passed::Gone);
+        }
+        line.poll_alarm(cx, deadline).map(|()| Passed::Broken)
+    })
+    .await
+}
+
+/// How far an answer's body has come.
+struct Body {
+    framing: Framing,
+    /// Of a body with a length.
+    left: u64,
+    chunked: Chunked,
+    trailers: Vec<u8>,
+    /// Bytes of the body that went to the client.
+    passed: u64,
+    is_over: bool,
+    /// More came than belongs to the answer; the connection cannot be trusted again.
+    has_surplus: bool,
+}
+
+/// The trailer section may be this long.
+const MAX_TRAILERS: usize = 16 << 10;
+
+impl Body {
+    fn new(framing: Framing) -> Self {
+        let left = if let Framing::Length(length) = framing { length } else { 0 };
+        let is_over = matches!(framing, Framing::Nothing | Framing::Length(0));
+        Self {
+            framing,
+            left,
+            chunked: Chunked::default(),
+            trailers: Vec::new(),
+            passed: 0,
+            is_over,
+            has_surplus: false,
+        }
+    }
+
+    /// How many of `bytes` are passed on as they are; what follows them goes to `tail`.
+    fn take(&mut self, bytes: &[u8], tail: &mut Vec<u8>) -> Result<usize, Nonsense> {
+        let (mut taken, mut used) = (0, 0);
+        match self.framing {
+            Framing::UntilClose => (taken, used) = (bytes.len(), bytes.len()),
+            _ if self.is_over => {}
+            Framing::Nothing => {}
+            Framing::Length(_) => {
+                taken = self.left.min(bytes.len() as u64) as usize;
+                used = taken;
+                self.left -= taken as u64;
+                self.is_over = self.left == 0;
+            }
+            Framing::Chunked => {
+                if !self.chunked.is_last() {
+                    taken = self.chunked.advance(bytes).map_err(|_| Nonsense)?;
+                    used = taken;
+                }
+                if self.chunked.is_last() {
+                    let before = self.trailers.len();
+                    self.trailers.extend_from_slice(&bytes[taken..]);
+                    match head::read_trailers(&self.trailers, tail)? {
+                        Some(length) => {
+                            used = taken + length - before;
+                            self.is_over = true;
+                        }
+                        None if self.trailers.len() > MAX_TRAILERS => return Err(Nonsense),
+                        None => used = bytes.len(),
+                    }
+                }
+            }
+        }
+        self.has_surplus |= used < bytes.len();
+        self.passed += taken as u64;
+        Ok(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the client gets of a body that comes in pieces of `step` bytes.
+    fn passed(framing: Framing, bytes: &[u8], step: usize) -> Result<(Vec<u8>, bool, bool), Nonsense> {
+        let (mut body, mut out) = (Body::new(framing), Vec::new());
+        for piece in bytes.chunks(step) {
+            let mut tail = Vec::new();
+            let taken = body.take(piece, &mut tail)?;
+            out.extend_from_slice(&piece[..taken]);
+            out.extend_from_slice(&tail);
+        }
+        Ok((out, body.is_over, body.has_surplus))
+    }
+
+    #[test]
+    fn a_body_ends_where_its_framing_says_however_it_arrives() {
+        for step in 1..40 {
+            assert_eq!(passed(Framing::Length(5), b"HELLO", step), Ok((b"HELLO".to_vec(), true, false)));
+            assert_eq!(passed(Framing::Length(5), b"HELLOX", step), Ok((b"HELLO".to_vec(), true, true)));
+            assert_eq!(passed(Framing::Length(6), b"HELLO", step), Ok((b"HELLO".to_vec(), false, false)));
+            assert_eq!(passed(Framing::Nothing, b"X", step), Ok((vec![], true, true)));
+            let chunks = b"5\r\nHELLO\r\n0\r\nA: 1\r\nContent-Length: 9\r\n\r\n";
+            let clean = b"5\r\nHELLO\r\n0\r\nA: 1\r\n\r\n".to_vec();
+            assert_eq!(passed(Framing::Chunked, chunks, step), Ok((clean.clone(), true, false)));
+            assert_eq!(passed(Framing::Chunked, &[chunks, &b"HTTP"[..]].concat(), step), Ok((clean, true, true)));
+        }
+    }
+}
