@@ -30,7 +30,7 @@ use tokio_util::sync::WaitForCancellationFuture;
 use crate::config;
 use crate::error::Failure;
 use crate::gateway::{self, Worker};
-use crate::head::{self, Request};
+use crate::head::{self, Pieces, Request};
 use crate::line::Line;
 use crate::plain::{self, Fate};
 use crate::record::{Ended, Record};
@@ -109,26 +109,23 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
     let mut drain = pin!(worker.drain.cancelled());
     let mut is_registered = false;
     let mut deadline = Instant::now() + patience;
-    // As long as the buffer was when it was last read through; a head that dribbles in is not read for every byte.
-    let mut seen = 0;
+    let mut pieces = Pieces::default();
+    if line.unread.is_empty() {
+        // Its room goes as well; it may be a while.
+        line.unread = BytesMut::new();
+    }
     loop {
-        if line.unread.len() > seen {
-            let fresh = seen.saturating_sub(3);
-            if seen == 0 || ends_a_head(&line.unread[fresh..]) || line.unread.len() >= 2 * seen {
-                seen = line.unread.len();
-                match head::read_request(&line.unread, worker.pseudonym()) {
-                    Request::Partial if seen > MAX_HEAD => return Ok(Request::Unusual),
-                    Request::Partial => {}
-                    Request::Unusual => return Ok(Request::Unusual),
-                    Request::Plain(request, length) => {
-                        line.unread.advance(length);
-                        return Ok(Request::Plain(request, length));
-                    }
+        if !line.unread.is_empty() && pieces.are_worth_reading(&line.unread) {
+            match head::read_request(&line.unread, worker.pseudonym()) {
+                Request::Partial if line.unread.len() > MAX_HEAD => return Ok(Request::Unusual),
+                Request::Partial => {}
+                Request::Unusual => return Ok(Request::Unusual),
+                Request::Plain(request, length) => {
+                    line.unread.advance(length);
+                    return Ok(Request::Plain(request, length));
                 }
             }
-        }
-        if seen > 0 && deadline > Instant::now() + worker.config.gateway.head_timeout {
-            deadline = Instant::now() + worker.config.gateway.head_timeout;
+            deadline = deadline.min(Instant::now() + worker.config.gateway.head_timeout);
         }
         let is_waiting = line.unread.is_empty();
         let received = poll_fn(|cx| {
@@ -159,11 +156,6 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
             return Ok(request);
         }
     }
-}
-
-/// Whether `bytes` hold an empty line, the end of a head.
-fn ends_a_head(bytes: &[u8]) -> bool {
-    bytes.windows(2).any(|two| two == b"\n\n") || bytes.windows(3).any(|three| three == b"\n\r\n")
 }
 
 /// Asks the token for its wake-up once, and from then on only the flag, which takes no lock.

@@ -325,14 +325,18 @@ impl<'a> Attempts<'a> {
                 Ok(upstream) => return Ok(upstream),
                 Err(malformed) => malformed.to_string(),
             };
-            let is_news = self.worker.pool.park(&name, &reason).await.map_err(Failure::Store)?;
-            if is_news {
-                tracing::warn!(proxy = member::masked(&name), reason, "set a pool member aside");
-            }
+            Box::pin(self.set_aside(&name, &reason)).await?;
             if self.started.elapsed() >= self.worker.config.retry.deadline {
                 return Err(self.last.take().unwrap_or(Failure::PoolEmpty.into()));
             }
         }
+    }
+
+    async fn set_aside(&self, name: &Name, reason: &str) -> Result<(), Failure> {
+        if self.worker.pool.park(name, reason).await? {
+            tracing::warn!(proxy = member::masked(name), reason, "set a pool member aside");
+        }
+        Ok(())
     }
 
     /// Takes note of a failed attempt.

@@ -323,6 +323,30 @@ pub(crate) fn read_trailers(bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<us
     Ok(Some(length))
 }
 
+/// Says when a head that comes in pieces is worth reading through again, so that one which dribbles in is not read
+/// for every byte.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    /// How long it was when it was last read.
+    seen: usize,
+}
+
+impl Pieces {
+    /// `bytes`: all that has come so far.
+    pub(crate) fn are_worth_reading(&mut self, bytes: &[u8]) -> bool {
+        let news = &bytes[self.seen.saturating_sub(2).min(bytes.len())..];
+        // An empty line ends a head; without one, nonsense is still to be noticed before the buffer is full.
+        let is_worth = self.seen == 0
+            || bytes.len() >= 2 * self.seen
+            || news.windows(2).any(|two| two == b"\n\n")
+            || news.windows(3).any(|three| three == b"\n\r\n");
+        if is_worth {
+            self.seen = bytes.len();
+        }
+        is_worth
+    }
+}
+
 /// Writes one field line.
 pub(crate) fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
@@ -518,6 +542,14 @@ mod tests {
         let text = "HTTP/1.0 200 Fine\r\nConnection: X-Resp, close\r\nX-Resp: 1\r\nKeep-Alive: 5\r\nUpgrade: x\r\nSet-Cookie: a\r\nProxy-Authenticate: y\r\nset-cookie: b\r\n\r\n";
         let (head, _, keeps_alive) = response(text, Method::GET).unwrap();
         assert_eq!((&*head, keeps_alive), ("HTTP/1.1 200 Fine\r\nSet-Cookie: a\r\nset-cookie: b\r\n", false));
+    }
+
+    #[test]
+    fn a_head_that_dribbles_in_is_read_when_it_is_whole() {
+        let head = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n";
+        let mut pieces = Pieces::default();
+        let read: Vec<usize> = (1..=head.len()).filter(|&n| pieces.are_worth_reading(&head[..n])).collect();
+        assert_eq!(read, [1, 2, 4, 8, 16, head.len()]);
     }
 
     #[test]

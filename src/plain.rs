@@ -20,7 +20,7 @@ use crate::dial;
 use crate::error::Failure;
 use crate::forward::Missed;
 use crate::gateway::{self, Attempts, Failed, Worker};
-use crate::head::{self, Framing, Nonsense, Plain, Response};
+use crate::head::{self, Framing, Nonsense, Pieces, Plain, Response};
 use crate::line::{Gone, Line};
 use crate::record::{Ended, Record};
 use crate::retry::Progress;
@@ -111,7 +111,7 @@ async fn answer(
         }
     };
     gateway::note(record, &upstream, attempts.number, opening.response.status);
-    relay(worker, line, upstream, socket, opening, record).await
+    Ok(relay(worker, line, upstream, socket, opening, record).await)
 }
 
 /// The beginning of an answer: its head for the client, and how its body goes on.
@@ -165,13 +165,12 @@ async fn opening(
     deadline: Instant,
 ) -> Result<Result<Opening, Failure>, Gone> {
     let worker = attempts.worker;
-    // Used only when a head comes in pieces.
-    let mut pieces = Vec::new();
+    let mut head = Head::default();
     let mut interim = 0;
     loop {
         let step = poll_fn(|cx| {
             let read =
-                scratch::poll_read(socket, cx, |_, bytes| read_head(request, attempts, upstream, &mut pieces, bytes));
+                scratch::poll_read(socket, cx, |_, bytes| read_head(request, attempts, upstream, &mut head, bytes));
             match read {
                 Poll::Ready(Ok(step)) => return Poll::Ready(Ok(step)),
                 Poll::Ready(Err(_)) => return Poll::Ready(Ok(Err(Failure::Closed))),
@@ -197,15 +196,22 @@ async fn opening(
                         return Ok(Err(Failure::Nonsense));
                     }
                     line.send(&out, worker.config.gateway.tunnel_idle_timeout).await?;
-                    pieces.clear();
+                    head = Head::default();
                     if rest.is_empty() {
                         break;
                     }
-                    step = read_head(request, attempts, upstream, &mut pieces, &rest);
+                    step = read_head(request, attempts, upstream, &mut head, &rest);
                 }
             }
         }
     }
+}
+
+/// A head that comes in pieces.
+#[derive(Default)]
+struct Head {
+    received: Vec<u8>,
+    pieces: Pieces,
 }
 
 /// What one read brought.
@@ -224,25 +230,28 @@ fn read_head(
     request: &Plain,
     attempts: &Attempts<'_>,
     upstream: &Upstream,
-    pieces: &mut Vec<u8>,
+    Head { received, pieces }: &mut Head,
     bytes: &[u8],
 ) -> Result<Step, Failure> {
     if bytes.is_empty() {
         return Err(Failure::Closed);
     }
-    let bytes = if pieces.is_empty() {
+    let bytes = if received.is_empty() {
         bytes
     } else {
-        pieces.extend_from_slice(bytes);
-        &pieces[..]
+        received.extend_from_slice(bytes);
+        &received[..]
     };
+    if !pieces.are_worth_reading(bytes) {
+        return Ok(Step::More);
+    }
     let mut out = Vec::with_capacity(bytes.len() + 128);
     let response = match head::read_response(bytes, &request.method, &mut out) {
         Err(Nonsense) => return Err(Failure::Nonsense),
         Ok(None) if bytes.len() > MAX_HEAD => return Err(Failure::Nonsense),
         Ok(None) => {
-            if pieces.is_empty() {
-                *pieces = bytes.to_vec();
+            if received.is_empty() {
+                *received = bytes.to_vec();
             }
             return Ok(Step::More);
         }
@@ -283,76 +292,82 @@ async fn relay(
     mut socket: TcpStream,
     opening: Opening,
     record: &mut Option<Box<Record>>,
-) -> Result<Fate, Stop> {
+) -> Fate {
     let Opening { response, out, mut body, keeps_client } = opening;
-    let stall = worker.config.gateway.tunnel_idle_timeout;
-    line.send(&out, stall).await.inspect_err(|_| ended(record, Ended::Client))?;
-    drop(out);
-    while !body.is_over {
-        match pass(line, &mut socket, &mut body, Instant::now() + stall).await {
-            Passed::On(left) => line.send(&left, stall).await.inspect_err(|_| ended(record, Ended::Client))?,
-            Passed::Gone => {
-                ended(record, Ended::Client);
-                return Err(Stop::Gone);
-            }
-            Passed::Broken => {
-                ended(record, Ended::Upstream);
-                // A length or chunks show that something is missing; without them only a reset does.
-                return Ok(if body.framing == Framing::UntilClose { Fate::Cut } else { Fate::Broken });
-            }
-        }
-    }
+    let end = pass_all(worker, line, &mut socket, &mut body, &out).await;
     if let Some(record) = record {
         record.bytes = body.passed;
+        record.ended = match end {
+            End::Whole => Ended::Done,
+            End::Gone => Ended::Client,
+            End::Broken => Ended::Upstream,
+        };
     }
-    if response.keeps_alive && !body.has_surplus {
-        worker.upstreams.keep_socket(&upstream, socket);
+    match end {
+        End::Gone => Fate::Gone,
+        // A length or chunks show that something is missing; without them only a reset does.
+        End::Broken if body.framing == Framing::UntilClose => Fate::Cut,
+        End::Broken => Fate::Broken,
+        End::Whole => {
+            if response.keeps_alive && !body.has_surplus {
+                worker.upstreams.keep_socket(&upstream, socket);
+            }
+            if keeps_client { Fate::KeepAlive } else { Fate::Close }
+        }
     }
-    Ok(if keeps_client { Fate::KeepAlive } else { Fate::Close })
 }
 
-fn ended(record: &mut Option<Box<Record>>, by: Ended) {
-    if let Some(record) = record {
-        record.ended = by;
-    }
-}
-
-enum Passed {
-    /// One read has been passed on, but for these bytes.
-    On(Vec<u8>),
+/// How an answer ended.
+enum End {
+    Whole,
+    /// The client left, or takes nothing any more.
     Gone,
-    /// The answer ended too early, or cannot be read on.
+    /// It ended too early, cannot be read on, or nothing came for too long.
     Broken,
 }
 
-/// Reads once from the upstream proxy and writes it to the client.
-async fn pass(line: &mut Line, socket: &mut TcpStream, body: &mut Body, deadline: Instant) -> Passed {
+async fn pass_all(worker: &Worker, line: &mut Line, socket: &mut TcpStream, body: &mut Body, out: &[u8]) -> End {
+    let stall = worker.config.gateway.tunnel_idle_timeout;
+    if line.send(out, stall).await.is_err() {
+        return End::Gone;
+    }
+    while !body.is_over {
+        match pass(line, socket, body, Instant::now() + stall).await {
+            Err(end) => return end,
+            Ok(left) if left.is_empty() => {}
+            Ok(left) => {
+                if line.send(&left, stall).await.is_err() {
+                    return End::Gone;
+                }
+            }
+        }
+    }
+    End::Whole
+}
+
+/// Reads once from the upstream proxy and writes what the client takes at once; gives the rest.
+async fn pass(line: &mut Line, socket: &mut TcpStream, body: &mut Body, deadline: Instant) -> Result<Vec<u8>, End> {
     poll_fn(|cx| {
         let read = scratch::poll_read(socket, cx, |cx, bytes| {
             if bytes.is_empty() {
                 body.is_over = body.framing == Framing::UntilClose;
-                return if body.is_over { Passed::On(Vec::new()) } else { Passed::Broken };
+                return if body.is_over { Ok(Vec::new()) } else { Err(End::Broken) };
             }
             let mut tail = Vec::new();
-            let Ok(length) = body.take(bytes, &mut tail) else { return Passed::Broken };
-            match line.poll_some(cx, &bytes[..length]) {
-                Err(Gone) => Passed::Gone,
-                Ok(written) => {
-                    let mut left = bytes[written..length].to_vec();
-                    left.append(&mut tail);
-                    Passed::On(left)
-                }
-            }
+            let length = body.take(bytes, &mut tail).map_err(|Nonsense| End::Broken)?;
+            let written = line.poll_some(cx, &bytes[..length]).map_err(|Gone| End::Gone)?;
+            let mut left = bytes[written..length].to_vec();
+            left.append(&mut tail);
+            Ok(left)
         });
         match read {
-            Poll::Ready(Ok(passed)) => return Poll::Ready(passed),
-            Poll::Ready(Err(_)) => return Poll::Ready(Passed::Broken),
+            Poll::Ready(passed) => return Poll::Ready(passed.unwrap_or(Err(End::Broken))),
             Poll::Pending => {}
         }
         if line.poll_gone(cx).is_ready() {
-            return Poll::Ready(Passed::Gone);
+            return Poll::Ready(Err(End::Gone));
         }
-        line.poll_alarm(cx, deadline).map(|()| Passed::Broken)
+        line.poll_alarm(cx, deadline).map(|()| Err(End::Broken))
     })
     .await
 }

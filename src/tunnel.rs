@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::dial;
 use crate::error::Failure;
-use crate::head;
+use crate::head::{self, Pieces};
 use crate::member::Member;
 use crate::scratch;
 
@@ -54,18 +54,19 @@ pub(crate) async fn open(member: &Member, request: &[u8], within: Duration) -> R
         socket.write_all(request).await.map_err(|_| Failure::Closed)?;
         let mut reply = BytesMut::with_capacity(1024);
         let mut head = Vec::with_capacity(256);
+        let mut pieces = Pieces::default();
         loop {
             if socket.read_buf(&mut reply).await.map_err(|_| Failure::Closed)? == 0 {
                 return Err(Failure::Closed);
             }
-            loop {
+            while pieces.are_worth_reading(&reply) {
                 head.clear();
                 let read = head::read_response(&reply, &Method::CONNECT, &mut head);
                 let Some(response) = read.map_err(|_| Failure::Nonsense)? else { break };
                 reply.advance(response.length);
                 match response.status {
                     // An interim reply; the final one follows.
-                    100..=199 => {}
+                    100..=199 => pieces = Pieces::default(),
                     200..=299 => return Ok((reply.freeze(), head)),
                     407 => return Err(Failure::Credentials),
                     other => return Err(Failure::TunnelRefused(other)),

@@ -146,7 +146,8 @@ impl Redis {
     pub(super) async fn allocate(&self, tried: &[Name]) -> Result<Option<Name>, PoolError> {
         let deadline = Instant::now() + self.link.timeout;
         if !tried.is_empty() {
-            return Ok(self.link.allocate(1, tried, deadline).await?.pop());
+            // On the heap: fred's futures are large, and every request's would have room for one.
+            return Ok(Box::pin(self.link.allocate(1, tried, deadline)).await?.pop());
         }
         let (answer, answered) = oneshot::channel();
         self.waiting.try_send(Waiter { answer, deadline }).map_err(|e| match e {
