@@ -52,7 +52,7 @@ enum Command {
         listen: Option<String>,
     },
     /// Validate the configuration and print all mistakes with line and key
-    Check(ConfigArgs),
+    Check(ServeArgs),
     /// Look at the pool in Redis, or change it
     Pool(pool::PoolArgs),
 }
@@ -111,7 +111,7 @@ pub fn main() -> ExitCode {
     let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(args) => args.load().and_then(serve::serve),
         Command::Demo { listen } => serve::demo(listen),
-        Command::Check(args) => args.load(Flags::default()).map(|_| println!("the configuration is valid")),
+        Command::Check(args) => args.load().map(|_| println!("the configuration is valid")),
         Command::Pool(args) => pool::run(args),
     };
     match done {

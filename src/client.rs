@@ -18,11 +18,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use hyper::StatusCode;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::WaitForCancellationFuture;
@@ -37,6 +37,8 @@ use crate::record::{Ended, Record};
 use crate::scratch;
 use crate::tunnel::{self, Carried, Tunnel};
 
+const AMBIGUOUS: Failure =
+    Failure::BadRequest("the request has Content-Length and Transfer-Encoding; its end could be read in two ways");
 /// A request head may be this long.
 const MAX_HEAD: usize = 64 << 10;
 /// How often the phase of a connection in hyper is looked at, unless a shorter deadline asks for more.
@@ -54,8 +56,8 @@ pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, address: Socke
         let request = match next_request(&worker, &mut line, patience).await {
             Ok(request) => request,
             Err(Silence::Closed) => return,
-            Err(Silence::Late) => {
-                say(&worker, &mut line.socket, Failure::ClientSlow).await;
+            Err(Silence::Refused(failure)) => {
+                say(&worker, &mut line.socket, failure).await;
                 return linger(line.socket).await;
             }
         };
@@ -63,10 +65,13 @@ pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, address: Socke
         // What serves a request is on the heap only while it does, so that a waiting connection holds nothing of it.
         match request {
             Request::Plain(request, _) => match Box::pin(answer(&worker, &mut line, request, address)).await {
-                Fate::KeepAlive => {}
-                Fate::Close => return linger(line.socket).await,
-                Fate::Cut => return line.cut(),
-                Fate::Broken | Fate::Gone => return,
+                Outcome::Tunnel(far, record) => {
+                    return Box::pin(carry(&worker, &mut line.socket, line.unread.freeze(), far, record)).await;
+                }
+                Outcome::Answered(Fate::KeepAlive) => {}
+                Outcome::Answered(Fate::Close) => return linger(line.socket).await,
+                Outcome::Answered(Fate::Cut) => return line.cut(),
+                Outcome::Answered(Fate::Broken | Fate::Gone) => return,
             },
             _ => match Box::pin(speak(&worker, line, address)).await {
                 Some(back) => line = back,
@@ -78,21 +83,23 @@ pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, address: Socke
     }
 }
 
-/// A plain request, or a tunnel and all that passes through it.
-async fn answer(worker: &Arc<Worker>, line: &mut Line, mut request: head::Plain, address: SocketAddr) -> Fate {
+/// What came of a plain request or a CONNECT.
+enum Outcome {
+    Answered(Fate),
+    Tunnel(Tunnel, Option<Box<Record>>),
+}
+
+async fn answer(worker: &Arc<Worker>, line: &mut Line, mut request: head::Plain, address: SocketAddr) -> Outcome {
     let mut record = worker.config.log.requests.then(|| Box::new(Record::new(address, request.method.clone())));
     if let Some(record) = &mut record {
         record.target = request.to.to_string();
     }
     if request.method != hyper::Method::CONNECT {
-        return plain::exchange(worker, line, &mut request, &mut record).await;
+        return Outcome::Answered(plain::exchange(worker, line, &mut request, &mut record).await);
     }
     match gateway::open_tunnel(worker, line, &mut request, &mut record).await {
-        Ok(far) => {
-            carry(worker, &mut line.socket, line.unread.split(), far, record).await;
-            Fate::Gone
-        }
-        Err(fate) => fate,
+        Ok(far) => Outcome::Tunnel(far, record),
+        Err(fate) => Outcome::Answered(fate),
     }
 }
 
@@ -100,8 +107,8 @@ async fn answer(worker: &Arc<Worker>, line: &mut Line, mut request: head::Plain,
 enum Silence {
     /// The client left, fell silent, or the gateway drains.
     Closed,
-    /// It began a head and did not end it in time.
-    Late,
+    /// A head came too slowly, or could be read in two ways.
+    Refused(Failure),
 }
 
 /// Waits for a whole request head. What came behind it stays in `line.unread`; the bytes of an unusual one stay there too.
@@ -120,6 +127,7 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
                 Request::Partial if line.unread.len() > MAX_HEAD => return Ok(Request::Unusual),
                 Request::Partial => {}
                 Request::Unusual => return Ok(Request::Unusual),
+                Request::Ambiguous => return Err(Silence::Refused(AMBIGUOUS)),
                 Request::Plain(request, length) => {
                     line.unread.advance(length);
                     return Ok(Request::Plain(request, length));
@@ -150,7 +158,7 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
                 return Poll::Ready(Err(Silence::Closed));
             }
             ready!(line.poll_alarm(cx, deadline));
-            Poll::Ready(Err(if is_waiting { Silence::Closed } else { Silence::Late }))
+            Poll::Ready(Err(if is_waiting { Silence::Closed } else { Silence::Refused(Failure::ClientSlow) }))
         });
         if let Some(request) = received.await? {
             return Ok(request);
@@ -347,7 +355,7 @@ async fn speak(worker: &Arc<Worker>, line: Line, address: SocketAddr) -> Option<
         Verdict::TooSlow => say(worker, &mut socket, Failure::ClientSlow).await,
         Verdict::Over { is_unreadable } => {
             if let Some((far, record)) = client.take_tunnel() {
-                carry(worker, &mut socket, BytesMut::from(&parts.read_buf[..]), far, record).await;
+                carry(worker, &mut socket, parts.read_buf, far, record).await;
                 return None;
             }
             match StatusCode::from_u16(client.refusal.load(Ordering::Relaxed)) {
@@ -374,16 +382,16 @@ pub(crate) async fn say(worker: &Worker, socket: &mut TcpStream, failure: Failur
 pub(crate) async fn linger(mut socket: TcpStream) {
     let drained = async {
         socket.shutdown().await?;
-        let mut unwanted = [0; 4096];
-        while socket.read(&mut unwanted).await? > 0 {}
+        while poll_fn(|cx| scratch::poll_read(&mut socket, cx, |_, unwanted| !unwanted.is_empty())).await? {}
         io::Result::Ok(())
     };
     let _ = timeout(LINGER, drained).await;
 }
 
-async fn carry(worker: &Worker, socket: &mut TcpStream, early: BytesMut, far: Tunnel, mut record: Option<Box<Record>>) {
+async fn carry(worker: &Worker, socket: &mut TcpStream, early: Bytes, far: Tunnel, mut record: Option<Box<Record>>) {
     let carried = Carried::default();
-    let end = tunnel::relay(socket, early.freeze(), far, worker.config.gateway.tunnel_idle_timeout, &carried).await;
+    let idle = worker.config.gateway.tunnel_idle_timeout;
+    let end = tunnel::relay(socket, early, far, idle, &worker.pipes, &carried).await;
     if let Some(record) = &mut record {
         record.bytes = carried.to_client.load(Ordering::Relaxed);
         record.ended = match end {

@@ -209,6 +209,15 @@ impl Flags {
     }
 }
 
+/// The address that a `--listen` names.
+///
+/// # Errors
+/// What it should look like.
+pub fn listen(text: &str) -> Result<SocketAddr, Mistake> {
+    let value = value::Value::Word(text.into());
+    value::address(&value).map_err(|why| Mistake::new("--listen", None, "", why))
+}
+
 /// The environment's variables that may be ours, for [`Sources::env`]. Bytes that are not UTF-8 become U+FFFD;
 /// `std::env::vars` would panic over them, also in a variable that is none of our business.
 pub fn environment() -> Vec<(String, String)> {

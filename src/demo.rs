@@ -115,7 +115,7 @@ pub fn invitation(gateway: SocketAddr, origin: SocketAddr) -> String {
         "Try, in another terminal:\n\n\
          \x20 curl -x http://{gateway} http://{origin}/                  # forwarded\n\
          \x20 curl -p -x http://{gateway} http://{origin}/               # tunneled by CONNECT\n\
-         \x20 http_proxy=http://{gateway} curl http://{origin}/?from=env # by the environment\n\
+         \x20 http_proxy=http://{gateway} curl http://{origin}/by-environment # lower case: curl ignores HTTP_PROXY\n\
          \x20 curl -x http://{gateway} https://example.com/                     # anywhere else\n\n\
          Ctrl-C ends it.\n"
     )

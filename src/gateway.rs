@@ -19,6 +19,7 @@ use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue
 use hyper::http::request;
 use hyper::server::conn::http1;
 use hyper::{Method, Request, Response, StatusCode, Version};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +53,8 @@ pub(crate) struct Worker {
     pub(crate) pool: Pool,
     pub(crate) upstreams: Upstreams,
     pub(crate) http: http1::Builder,
+    /// How many pipes there may be for bulk tunnels, in the whole process.
+    pub(crate) pipes: Arc<Semaphore>,
     /// Cancelled when the gateway drains.
     pub(crate) drain: CancellationToken,
     /// The same, to be asked for on every wake-up without taking the token's lock.
@@ -83,6 +86,7 @@ impl Worker {
         config: Arc<Config>,
         pool: Pool,
         max_idle: usize,
+        pipes: Arc<Semaphore>,
         listening: std::net::SocketAddr,
         via: Option<Via>,
         drain: CancellationToken,
@@ -96,7 +100,7 @@ impl Worker {
             .max_headers(MAX_FIELDS)
             .max_buf_size(MAX_BUFFER);
         let upstreams = Upstreams::new(max_idle, config.upstream.idle_timeout);
-        Self { config, pool, upstreams, http, drain, is_draining: AtomicBool::new(false), listening, via }
+        Self { config, pool, upstreams, http, pipes, drain, is_draining: AtomicBool::new(false), listening, via }
     }
 
     /// The value of this gateway's `Via`, if it adds one.
@@ -189,6 +193,7 @@ async fn forward(
     let mut attempts = Attempts::new(worker, &head.method);
     loop {
         let upstream = attempts.next().await?;
+        note_choice(record, &upstream, attempts.number);
         let mut request = Request::new(source.upload());
         *request.method_mut() = head.method.clone();
         *request.uri_mut() = head.uri.clone();
@@ -225,7 +230,7 @@ async fn relay(
     record: &mut Option<Box<Record>>,
 ) -> Result<Response<Answer>, Failed> {
     let Received { mut response, connection } = received;
-    note(record, &upstream, attempts.number, response.status().as_u16());
+    note_answer(record, response.status().as_u16());
     let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     if is_switching {
         let far = forward::switch(&mut response).await?;
@@ -280,13 +285,14 @@ async fn find_tunnel(
     let mut attempts = Attempts::new(worker, &method);
     loop {
         let upstream = attempts.next().await?;
+        note_choice(record, &upstream, attempts.number);
         let head = request.head_for(&upstream.member, worker.via());
         match tunnel::open(&upstream.member, head, worker.config.upstream.dial_timeout).await {
             Ok((far, mut reply)) => {
                 // What a proxy says of itself here (its exit address, a session) is for the client to read.
                 attempts.sign_bytes(&mut reply, &upstream);
                 reply.extend_from_slice(b"\r\n");
-                note(record, &upstream, attempts.number, StatusCode::OK.as_u16());
+                note_answer(record, StatusCode::OK.as_u16());
                 return Ok((far, reply));
             }
             Err(failure) => {
@@ -404,11 +410,17 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// Writes down that an answer has begun.
-pub(crate) fn note(record: &mut Option<Box<Record>>, upstream: &Arc<Upstream>, attempts: u32, status: u16) {
+/// Writes down through whom the request goes.
+pub(crate) fn note_choice(record: &mut Option<Box<Record>>, upstream: &Arc<Upstream>, attempts: u32) {
     if let Some(record) = record {
         record.upstream = Some(upstream.clone());
         record.attempts = attempts;
+    }
+}
+
+/// Writes down that an answer has begun.
+pub(crate) fn note_answer(record: &mut Option<Box<Record>>, status: u16) {
+    if let Some(record) = record {
         record.status = status;
         record.ended = Ended::Done;
     }

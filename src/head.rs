@@ -55,6 +55,9 @@ pub(crate) enum Request {
     Plain(Plain, usize),
     /// For hyper to read, or to refuse.
     Unusual,
+    /// Both a length and a transfer coding, the oldest way to smuggle a request (RFC 9112 §11.2). hyper would drop
+    /// the length without a word.
+    Ambiguous,
 }
 
 /// Reads a request head off the front of `bytes`.
@@ -78,6 +81,13 @@ pub(crate) fn read_request(bytes: &[u8], pseudonym: Option<&str>) -> Request {
 }
 
 fn plain(head: &httparse::Request<'_, '_>, length: usize, pseudonym: Option<&str>) -> Request {
+    let is_body = |line: &&httparse::Header<'_>| Known::of(line.name) == Known::Body;
+    let mut framing = head.headers.iter().filter(is_body).map(|line| is_transfer_encoding(line.name));
+    if let Some(first) = framing.next()
+        && framing.any(|other| other != first)
+    {
+        return Request::Ambiguous;
+    }
     match rewrite(head, pseudonym) {
         Some(plain) => Request::Plain(plain, length),
         None => Request::Unusual,
@@ -435,7 +445,7 @@ mod tests {
                 assert_eq!(length, head.len());
                 Some((String::from_utf8(plain.bytes).unwrap(), plain.keeps_alive))
             }
-            Request::Partial => panic!("partial"),
+            Request::Partial | Request::Ambiguous => panic!("neither plain nor unusual"),
             Request::Unusual => None,
         }
     }
@@ -491,6 +501,16 @@ mod tests {
             "GET http://h/ HTTP/1.1\r\nHost : h\r\n\r\n",
         ] {
             assert!(request(head).is_none(), "{head}");
+        }
+    }
+
+    #[test]
+    fn both_lengths_in_either_order_are_ambiguous() {
+        for fields in
+            ["Content-Length: 5\r\nTransfer-Encoding: chunked", "transfer-encoding: x\r\nA: b\r\ncontent-length: 0"]
+        {
+            let head = format!("POST http://h/ HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n");
+            assert!(matches!(read_request(head.as_bytes(), None), Request::Ambiguous), "{fields}");
         }
     }
 

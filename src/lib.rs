@@ -33,6 +33,7 @@ mod answer;
 mod forward;
 mod upload;
 
+mod splice;
 mod tunnel;
 
 mod dial;

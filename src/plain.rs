@@ -105,12 +105,13 @@ async fn answer(
     let mut attempts = Attempts::new(worker, &method);
     let (upstream, socket, opening) = loop {
         let upstream = attempts.next().await?;
+        gateway::note_choice(record, &upstream, attempts.number);
         match attempt(line, request, &attempts, &upstream).await? {
             Ok((socket, opening)) => break (upstream, socket, opening),
             Err(missed) => attempts.failed(upstream, missed, true)?,
         }
     };
-    gateway::note(record, &upstream, attempts.number, opening.response.status);
+    gateway::note_answer(record, opening.response.status);
     Ok(relay(worker, line, upstream, socket, opening, record).await)
 }
 

@@ -67,10 +67,10 @@ impl Drop for Record {
             client = %self.client,
             method = %self.method,
             target = %self.target,
-            proxy = self.upstream.as_ref().map_or("-", |upstream| upstream.member.id()),
+            proxy = %self.upstream.as_ref().map_or("-", |upstream| upstream.member.id()),
             attempts = self.attempts,
             status = self.status,
-            ended,
+            ended = %ended,
             bytes = self.bytes,
             ms = self.started.elapsed().as_millis() as u64,
             "request"

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -33,7 +33,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Clients that are told of the connection limit at the same time; more are closed without a word.
 const MAX_TOLD: usize = 64;
 /// Descriptors that are not for clients: listeners, Redis, epoll, logs, name resolution.
-const RESERVED_DESCRIPTORS: u64 = 64;
+const RESERVED_DESCRIPTORS: usize = 64;
+/// Bulk tunnels at once that have the kernel move their bytes; more are copied.
+const MOST_PIPES: usize = 256;
 /// A soft limit is raised to the hard one, up to here: more would only invite the kernel to refuse memory.
 const MOST_DESCRIPTORS: u64 = 1 << 20;
 /// Threads that may wait for the system's resolver at once, per worker.
@@ -106,7 +108,9 @@ where
 {
     let config = Arc::new(config);
     let count = listeners.listeners.len();
-    let limit = connection_limit(config.gateway.max_connections);
+    let descriptors = raise_descriptors();
+    let limit = connection_limit(descriptors, config.gateway.max_connections);
+    let pipes = Arc::new(Semaphore::new(max_pipes(descriptors)));
     let via = config.gateway.via.then(Via::new);
     let connect = Arc::new(connect);
     let (inboxes, handovers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(HANDOVER_QUEUE)).unzip();
@@ -117,7 +121,7 @@ where
         inboxes,
     });
     let threads = listeners.listeners.into_iter().zip(handovers).enumerate().map(|(index, (listener, handover))| {
-        let (config, crowd, via) = (config.clone(), crowd.clone(), via.clone());
+        let (config, crowd, via, pipes) = (config.clone(), crowd.clone(), via.clone(), pipes.clone());
         let (connect, shutdown) = (connect.clone(), shutdown.clone());
         let address = listeners.address;
         let body = move || {
@@ -129,7 +133,7 @@ where
             let result = runtime.block_on(async {
                 let pool = connect()?;
                 let max_idle = (crowd.limit / count).max(1);
-                let worker = Worker::new(config, pool, max_idle, address, via, CancellationToken::new());
+                let worker = Worker::new(config, pool, max_idle, pipes, address, via, CancellationToken::new());
                 let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
                 Acceptor { worker: Arc::new(worker), crowd, index, clients: TaskTracker::new() }
                     .run(listener, handover, shutdown)
@@ -147,17 +151,25 @@ where
     threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("a worker panicked".into())))
 }
 
-/// How many clients at once: what was asked for, or what the descriptors allow when each client needs a
-/// connection to its upstream proxy too.
-fn connection_limit(asked: usize) -> usize {
+/// Raises the soft limit of descriptors as far as it goes, and says how many there are.
+fn raise_descriptors() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(MOST_DESCRIPTORS).min(MOST_DESCRIPTORS);
-    let mut descriptors = limit.current.unwrap_or(most);
-    if descriptors < most && setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit }).is_ok() {
-        descriptors = most;
-    }
-    let allowed = (descriptors.saturating_sub(RESERVED_DESCRIPTORS) / 2).max(1) as usize;
+    let current = limit.current.unwrap_or(most);
+    let raised = current < most && setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit }).is_ok();
+    if raised { most as usize } else { current as usize }
+}
+
+/// A pipe is two descriptors; an eighth of all may go into pipes.
+fn max_pipes(descriptors: usize) -> usize {
+    (descriptors / 16).min(MOST_PIPES)
+}
+
+/// How many clients at once: what was asked for, or what the descriptors allow when each client needs a connection to its
+/// upstream proxy too.
+fn connection_limit(descriptors: usize, asked: usize) -> usize {
+    let allowed = (descriptors.saturating_sub(RESERVED_DESCRIPTORS + 2 * max_pipes(descriptors)) / 2).max(1);
     match asked {
         0 => allowed,
         asked if asked > allowed => {

@@ -2,11 +2,13 @@
 //!
 //! The handshake takes any 2xx (RFC 9110 §9.3.6), reads a reply head of any sensible size, and keeps what follows the
 //! head: it belongs to the tunnel. Copying borrows one buffer per worker, so an idle tunnel holds two sockets
-//! and no buffer. An end of stream in one direction is passed on and the other direction goes on
+//! and no buffer; bulk data is spliced inside the kernel ([`crate::splice`]). An end of stream in one direction is passed on and the other direction goes on
 //! (TCP half-close); an error in either ends both.
 
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::future::{Future as _, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -16,16 +18,21 @@ use hyper::Method;
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::sync::Semaphore;
+use tokio::task::consume_budget;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::dial;
 use crate::error::Failure;
 use crate::head::{self, Pieces};
 use crate::member::Member;
 use crate::scratch;
+use crate::splice::Pipe;
 
 /// A reply head may be this long: proxies that explain themselves do so in 20 KiB of fields.
 const MAX_REPLY: usize = 64 << 10;
+/// How long a pipe is kept for a tunnel that was bulk and now has nothing to say.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// The far end of a tunnel, ready.
 pub(crate) struct Tunnel {
@@ -96,31 +103,48 @@ pub(crate) enum End {
 
 /// Copies both ways until both directions have ended, one fails, or nothing moves for `idle`.
 ///
-/// `early`: what the client sent behind its CONNECT.
-pub(crate) async fn relay(client: &mut TcpStream, early: Bytes, far: Tunnel, idle: Duration, carried: &Carried) -> End {
+/// `early`: what the client sent behind its CONNECT. `pipes`: how many pipes there may be for bulk data.
+pub(crate) async fn relay(
+    client: &mut TcpStream,
+    early: Bytes,
+    far: Tunnel,
+    idle: Duration,
+    pipes: &Arc<Semaphore>,
+    carried: &Carried,
+) -> End {
     let Tunnel { socket: mut upstream, early: early_reply } = far;
-    let (mut client_reads, mut client_writes) = client.split();
-    let (mut upstream_reads, mut upstream_writes) = upstream.split();
+    let (client_reads, client_writes) = client.split();
+    let (upstream_reads, upstream_writes) = upstream.split();
     let moved = Moved { epoch: Instant::now(), at_ms: AtomicU64::new(0) };
-    let out = copy(&mut client_reads, &mut upstream_writes, early, &moved, &carried.to_upstream);
-    let back = copy(&mut upstream_reads, &mut client_writes, early_reply, &moved, &carried.to_client);
-    let both = async {
-        tokio::try_join!(
-            async {
-                out.await.map_err(|side| if side == Broke::Reader { End::ClientFailed } else { End::UpstreamFailed })
-            },
-            async {
-                back.await.map_err(|side| if side == Broke::Reader { End::UpstreamFailed } else { End::ClientFailed })
-            },
-        )
-        .err()
-        .unwrap_or(End::Closed)
-    };
-    tokio::select! {
-        biased;
-        end = both => end,
-        () = moved.not_for(idle) => End::Idle,
-    }
+    let mut out = Way { from: client_reads, to: upstream_writes, moved: &moved, carried: &carried.to_upstream, pipes };
+    let mut back = Way { from: upstream_reads, to: client_writes, moved: &moved, carried: &carried.to_client, pipes };
+    let mut out = pin!(out.copy(early));
+    let mut back = pin!(back.copy(early_reply));
+    let mut quiet = pin!(moved.not_for(idle));
+    let (mut out_is_open, mut back_is_open) = (true, true);
+    poll_fn(|cx| {
+        if out_is_open && let Poll::Ready(end) = out.as_mut().poll(cx) {
+            out_is_open = false;
+            match end {
+                Ok(()) => {}
+                Err(Broke::Reader) => return Poll::Ready(End::ClientFailed),
+                Err(Broke::Writer) => return Poll::Ready(End::UpstreamFailed),
+            }
+        }
+        if back_is_open && let Poll::Ready(end) = back.as_mut().poll(cx) {
+            back_is_open = false;
+            match end {
+                Ok(()) => {}
+                Err(Broke::Reader) => return Poll::Ready(End::UpstreamFailed),
+                Err(Broke::Writer) => return Poll::Ready(End::ClientFailed),
+            }
+        }
+        if !out_is_open && !back_is_open {
+            return Poll::Ready(End::Closed);
+        }
+        quiet.as_mut().poll(cx).map(|()| End::Idle)
+    })
+    .await
 }
 
 /// When a byte last moved, shared by both directions.
@@ -152,49 +176,101 @@ enum Broke {
     Writer,
 }
 
-async fn copy(
-    from: &mut ReadHalf<'_>,
-    to: &mut WriteHalf<'_>,
-    early: Bytes,
-    moved: &Moved,
-    carried: &AtomicU64,
-) -> Result<(), Broke> {
-    if !early.is_empty() {
-        to.write_all(&early).await.map_err(|_| Broke::Writer)?;
-        carried.fetch_add(early.len() as u64, Ordering::Relaxed);
-    }
-    drop(early);
-    while let Some((length, unwritten)) = poll_fn(|cx| poll_pass(from, to, cx)).await? {
-        moved.now();
-        // The rest waits for room in a buffer of its own size.
-        if !unwritten.is_empty() {
-            to.write_all(&unwritten).await.map_err(|_| Broke::Writer)?;
-            moved.now();
-        }
-        carried.fetch_add(length as u64, Ordering::Relaxed);
-    }
-    // The end of this direction; a peer that has gone already needs no telling.
-    let _ = to.shutdown().await;
-    Ok(())
+/// One read of a direction.
+struct Passed {
+    length: usize,
+    /// What the other side did not take at once.
+    unwritten: Vec<u8>,
 }
 
-/// One read and what can be written of it at once: its length, and what is left. `None` at the end of the stream.
-#[allow(clippy::type_complexity, reason = "two values that are looked at once")]
-fn poll_pass(
-    from: &mut ReadHalf<'_>,
-    to: &mut WriteHalf<'_>,
-    cx: &mut Context<'_>,
-) -> Poll<Result<Option<(usize, Vec<u8>)>, Broke>> {
-    let passed = ready!(scratch::poll_read(from, cx, |cx, bytes| {
-        let mut written = 0;
-        while written < bytes.len() {
-            match Pin::new(&mut *to).poll_write(cx, &bytes[written..]) {
-                Poll::Ready(Ok(more)) if more > 0 => written += more,
-                Poll::Ready(_) => return Err(Broke::Writer),
-                Poll::Pending => break,
+/// One direction of a tunnel.
+struct Way<'a> {
+    from: ReadHalf<'a>,
+    to: WriteHalf<'a>,
+    moved: &'a Moved,
+    carried: &'a AtomicU64,
+    pipes: &'a Arc<Semaphore>,
+}
+
+impl Way<'_> {
+    /// Passes everything on, and then the end of the stream.
+    async fn copy(&mut self, early: Bytes) -> Result<(), Broke> {
+        self.write(&early).await?;
+        drop(early);
+        while let Some(Passed { length, unwritten }) = poll_fn(|cx| self.poll_pass(cx)).await? {
+            self.moved.now();
+            self.carried.fetch_add((length - unwritten.len()) as u64, Ordering::Relaxed);
+            // The rest waits for room in a buffer of its own size.
+            self.write(&unwritten).await?;
+            // A buffer that was filled in one go is bulk data, and its reader keeps up.
+            if length == scratch::SIZE
+                && unwritten.is_empty()
+                && let Some(mut pipe) = Pipe::open(self.pipes)
+                && !self.splice(&mut pipe).await?
+            {
+                break;
             }
         }
-        Ok((!bytes.is_empty()).then(|| (bytes.len(), bytes[written..].to_vec())))
-    }));
-    Poll::Ready(passed.unwrap_or(Err(Broke::Reader)))
+        // A peer that has gone already needs no telling.
+        let _ = self.to.shutdown().await;
+        Ok(())
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Broke> {
+        if !bytes.is_empty() {
+            self.to.write_all(bytes).await.map_err(|_| Broke::Writer)?;
+            self.moved.now();
+            self.carried.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// One read, and what can be written of it at once; `None` at the end of the stream.
+    fn poll_pass(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Passed>, Broke>> {
+        let to = &mut self.to;
+        let passed = ready!(scratch::poll_read(&mut self.from, cx, |cx, bytes| {
+            let mut written = 0;
+            while written < bytes.len() {
+                match Pin::new(&mut *to).poll_write(cx, &bytes[written..]) {
+                    Poll::Ready(Ok(more)) if more > 0 => written += more,
+                    Poll::Ready(_) => return Err(Broke::Writer),
+                    Poll::Pending => break,
+                }
+            }
+            Ok((!bytes.is_empty()).then(|| Passed { length: bytes.len(), unwritten: bytes[written..].to_vec() }))
+        }));
+        Poll::Ready(passed.unwrap_or(Err(Broke::Reader)))
+    }
+
+    /// Passes bytes on inside the kernel until the stream ends (false) or falls quiet (true).
+    async fn splice(&mut self, pipe: &mut Pipe) -> Result<bool, Broke> {
+        loop {
+            match pipe.fill(self.from.as_ref()) {
+                Ok(0) => return Ok(false),
+                Ok(_) => self.moved.now(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    match timeout(QUIET, self.from.readable()).await {
+                        Err(_) => return Ok(true),
+                        Ok(Err(_)) => return Err(Broke::Reader),
+                        Ok(Ok(())) => continue,
+                    }
+                }
+                Err(_) => return Err(Broke::Reader),
+            }
+            while !pipe.is_empty() {
+                match pipe.drain(self.to.as_ref()) {
+                    Ok(length) => {
+                        self.moved.now();
+                        self.carried.fetch_add(length as u64, Ordering::Relaxed);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.to.writable().await.map_err(|_| Broke::Writer)?;
+                    }
+                    Err(_) => return Err(Broke::Writer),
+                }
+            }
+            // A megabyte at a time is plenty; others of this worker want their turn.
+            consume_budget().await;
+        }
+    }
 }

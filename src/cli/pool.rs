@@ -103,6 +103,9 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
             let names: Vec<_> = urls.into_iter().map(Name::from).collect();
             let removed = pool.remove(&names).await.map_err(unavailable)?;
             let unknown = names.len() as u64 - removed.min(names.len() as u64);
+            if unknown > 0 && names.iter().any(|name| name.windows(3).any(|part| part == b"***")) {
+                eprintln!("passwords in a listing are masked; `evenkeel pool export` shows members as they are");
+            }
             Ok(say(
                 json,
                 &json!({"removed": removed, "unknown": unknown}),
@@ -123,10 +126,10 @@ async fn list(pool: &Pool, json: bool) -> Result<Vec<u8>, PoolError> {
     let (eligible, parked) = (pool.list().await?, pool.parked().await?);
     if json {
         let eligible = eligible.iter().map(|entry| {
-            json!({"proxy": member::masked(&entry.member), "id": id(&entry.member), "count": entry.count, "state": "eligible"})
+            json!({"proxy": member::masked(&entry.member), "id": id(&entry.member), "count": count(entry.count), "state": "eligible"})
         });
         let parked = parked.iter().map(|entry| {
-            json!({"proxy": member::masked(&entry.member), "id": id(&entry.member), "count": entry.count, "state": "parked",
+            json!({"proxy": member::masked(&entry.member), "id": id(&entry.member), "count": count(entry.count), "state": "parked",
                 "reason": entry.reason, "since_ms": entry.since_ms})
         });
         return Ok(format!("{:#}\n", Value::Array(eligible.chain(parked).collect())).into_bytes());
@@ -167,6 +170,12 @@ fn say(json: bool, report: &Value, sentence: &str) -> Vec<u8> {
 
 fn id(name: &Name) -> String {
     Member::parse(name).map_or_else(|_| "-".to_owned(), |member| member.id().to_owned())
+}
+
+/// Counts are whole numbers, unless someone wrote another score.
+fn count(score: f64) -> Value {
+    let whole = score.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&score);
+    if whole { Value::from(score as u64) } else { Value::from(score) }
 }
 
 fn unavailable(error: PoolError) -> Exit {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io::{self, Write as _};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::{CONFIG, Exit, OS_ERROR, connector};
-use crate::config::{self, Config};
+use super::{CONFIG, Exit, OS_ERROR, USAGE, connector};
+use crate::config::{self, Config, Store};
 use crate::demo;
 use crate::member::Name;
 use crate::pool::Pool;
@@ -18,17 +19,24 @@ use crate::server::{self, Listeners};
 
 /// How often the configured members are offered to a store that cannot be reached.
 const SEED_EVERY: Duration = Duration::from_secs(1);
+/// Signals that come this close together are one.
+const SAME_SIGNAL: Duration = Duration::from_millis(100);
 
 pub(super) fn serve(config: Config) -> Result<(), Exit> {
+    if config.pool.store == Store::Embedded && config.pool.proxies.is_empty() {
+        tracing::warn!("the pool is empty and embedded, so every answer will be a 503; give it --proxy or --proxies");
+    }
     let listeners = bind(&config)?;
     let address = listeners.address();
     run(config, listeners, |_| async move { say(&format!("listening on http://{address}\n")) })
 }
 
 pub(super) fn demo(listen: Option<String>) -> Result<(), Exit> {
-    let flags = config::Flags { listen, ..config::Flags::default() };
-    let sources = config::Sources { flags, ..config::Sources::default() };
-    let mut config = Config::load(&sources).map_err(|mistakes| Exit::new(CONFIG, mistakes))?;
+    // Only the address comes from outside: a configuration lying about would put the demo's proxies into its pool.
+    let mut config = Config::default();
+    if let Some(listen) = listen {
+        config.gateway.listen = config::listen(&listen).map_err(|mistake| Exit::new(USAGE, mistake))?;
+    }
     let listeners = bind(&config)?;
     let address = listeners.address();
     // On threads of their own: what is measured at the gateway is then not slowed by them.
@@ -51,8 +59,13 @@ pub(super) fn demo(listen: Option<String>) -> Result<(), Exit> {
 
 fn bind(config: &Config) -> Result<Listeners, Exit> {
     let address = config.gateway.listen;
-    Listeners::bind(address, server::workers(&config.gateway))
-        .map_err(|error| Exit::new(OS_ERROR, format!("cannot listen on {address}: {error}")))
+    Listeners::bind(address, server::workers(&config.gateway)).map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => "; another program has it, try --listen 127.0.0.1:0 for any free port",
+            _ => "",
+        };
+        Exit::new(OS_ERROR, format!("cannot listen on {address}: {error}{hint}"))
+    })
 }
 
 /// Serves until a signal comes. `ready` runs once the gateway serves, and is dropped when it drains.
@@ -84,9 +97,15 @@ where
             () = async { tokio::join!(ready(pool), seeding.persist()); std::future::pending().await } => {}
         }
         shutdown.cancel();
+        let second = async {
+            // timeout(1) signals a process and then its group: that is one wish, not two.
+            tokio::time::sleep(SAME_SIGNAL).await;
+            signals.forget();
+            signals.next().await
+        };
         tokio::select! {
             result = finished => ended(result),
-            name = signals.next() => {
+            name = second => {
                 tracing::warn!(signal = name, "ended at once");
                 Ok(())
             }
@@ -155,6 +174,12 @@ struct Signals {
 impl Signals {
     fn new() -> io::Result<Self> {
         Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
+    }
+
+    /// Drops what has come meanwhile.
+    fn forget(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        while self.term.poll_recv(&mut cx).is_ready() || self.int.poll_recv(&mut cx).is_ready() {}
     }
 
     async fn next(&mut self) -> &'static str {

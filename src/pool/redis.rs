@@ -379,7 +379,7 @@ impl Link {
                 error = errors.recv() => match error {
                     Ok((error, _)) => {
                         if connected {
-                            tracing::warn!(error = error.details(), "lost the connection to Redis");
+                            tracing::warn!(error = plain(error.details()), "no connection to Redis; trying on");
                         }
                         connected = false;
                         let mut health = self.health();
