@@ -166,10 +166,10 @@ fn max_pipes(descriptors: usize) -> usize {
     (descriptors / 16).min(MOST_PIPES)
 }
 
-/// How many clients at once: what was asked for, or what the descriptors allow when each client needs a connection to its
-/// upstream proxy too.
+/// How many clients at once: what was asked for, or two thirds of the descriptors. A client that waits between requests
+/// needs one, a client that is served a second one; when those run out, a request is refused, not a connection.
 fn connection_limit(descriptors: usize, asked: usize) -> usize {
-    let allowed = (descriptors.saturating_sub(RESERVED_DESCRIPTORS + 2 * max_pipes(descriptors)) / 2).max(1);
+    let allowed = (descriptors.saturating_sub(RESERVED_DESCRIPTORS) * 2 / 3).max(1);
     match asked {
         0 => allowed,
         asked if asked > allowed => {
