@@ -1,3 +1,7 @@
 //! What the tests stand on: real servers on ports of their own.
 
+pub(crate) mod client;
+pub(crate) mod gateway;
 pub(crate) mod redis;
+pub(crate) mod upstream;
+pub(crate) mod wire;

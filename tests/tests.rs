@@ -3,4 +3,9 @@
 mod support;
 
 mod config;
+
+mod answers;
+mod forward;
+mod tunnel;
+
 mod pool;
