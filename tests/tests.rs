@@ -9,3 +9,6 @@ mod forward;
 mod tunnel;
 
 mod pool;
+mod pool_use;
+mod redis_faults;
+mod retry;
