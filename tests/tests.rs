@@ -2,7 +2,9 @@
 
 mod support;
 
+mod cli;
 mod config;
+mod demo;
 
 mod answers;
 mod forward;
@@ -12,3 +14,7 @@ mod pool;
 mod pool_use;
 mod redis_faults;
 mod retry;
+
+mod drain;
+mod limits;
+mod logging;

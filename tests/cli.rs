@@ -1,0 +1,227 @@
+//! The command line: exit codes, what is printed, and which setting beats which.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::gateway::{Gateway, KEY, Setup, program, run};
+use crate::support::redis::Redis;
+use crate::support::upstream::{Upstream, id};
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("an exit code")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// `evenkeel pool …` on a Redis, which must succeed.
+fn pool(redis: &Redis, args: &[&str]) -> String {
+    let output = run(&[&["pool"], args, &["--store", &redis.url()]].concat());
+    assert_eq!(code(&output), 0, "{args:?}: {}", err(&output));
+    out(&output)
+}
+
+fn pool_json(redis: &Redis, args: &[&str]) -> Value {
+    serde_json::from_str(&pool(redis, &[args, &["--json"]].concat())).expect("JSON")
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    for args in [&["--help"][..], &["serve", "--help"], &["pool", "--help"], &["--version"]] {
+        let output = run(args);
+        assert_eq!(code(&output), 0, "{args:?}");
+        assert!(out(&output).contains("evenkeel"), "{args:?}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_exits_with_64() {
+    for args in [
+        &["--lisen", "127.0.0.1:0"][..],
+        &["sevre"],
+        &["pool"],
+        &["pool", "add"],
+        &["pool", "add", "ftp://10.0.0.1:21", "--store", "redis://127.0.0.1:1"],
+        &["pool", "list"], // the embedded store cannot be looked into from outside
+    ] {
+        let output = run(args);
+        assert_eq!(code(&output), 64, "{args:?}: {}", err(&output));
+        assert_ne!(err(&output), "", "{args:?}");
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_exits_with_69() {
+    let redis = Redis::stopped();
+    for args in [&["list"][..], &["export"], &["add", "http://10.0.0.1:3128"], &["remove", "http://10.0.0.1:3128"]] {
+        let output = run(&[&["pool"], args, &["--store", &redis.url()]].concat());
+        assert_eq!(code(&output), 69, "{args:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_exits_with_71() {
+    let gateway = Setup::of([""; 0]).start();
+    let address = gateway.address().to_string();
+    // Also by another gateway, although both could share it by SO_REUSEPORT.
+    let output = run(&["--listen", &address]);
+    assert_eq!(code(&output), 71);
+    assert!(err(&output).contains(&address), "{}", err(&output));
+    let output = run(&["demo", "--listen", &address]);
+    assert_eq!(code(&output), 71);
+}
+
+#[test]
+fn a_wrong_configuration_exits_with_78_and_names_every_mistake() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[gateway]\nlisten = \"nowhere\"\nidle_timeout = \"soon\"\n[pool]\nproxies = [\"ftp://u:hush@h:1\"]\ncooldown = 1\n";
+    std::fs::write(dir.path().join("config.toml"), text).unwrap();
+    for args in [&["check"][..], &["serve"], &[], &["pool", "list"]] {
+        let output = program().args(args).current_dir(dir.path()).output().unwrap();
+        assert_eq!(code(&output), 78, "{args:?}");
+        let told = err(&output);
+        for mistake in [
+            "config.toml:2: gateway.listen: ",
+            "config.toml:3: gateway.idle_timeout: ",
+            "config.toml:5: pool.proxies[0]: ",
+            "config.toml:6: pool.cooldown: ",
+        ] {
+            assert!(told.contains(mistake), "{args:?}: {mistake} is not in\n{told}");
+        }
+        assert_eq!(told.lines().count(), 4, "{told}");
+        assert!(!told.contains("hush"), "{told}");
+    }
+}
+
+#[test]
+fn check_accepts_the_configuration_in_the_repository() {
+    let output = run(&["check", "--config", concat!(env!("CARGO_MANIFEST_DIR"), "/config.toml")]);
+    assert_eq!((code(&output), err(&output)), (0, String::new()));
+}
+
+#[test]
+fn a_configuration_that_is_named_must_exist_and_the_usual_one_need_not() {
+    assert_eq!(code(&run(&["check", "--config", "absent.toml"])), 78);
+    assert_eq!(code(&run(&["check"])), 0);
+}
+
+#[test]
+fn flags_beat_the_environment_which_beats_the_file() {
+    let redis = Redis::start();
+    for (key, member) in [("file", "http://f:1"), ("env", "http://e:1"), ("flag", "http://g:1")] {
+        redis.cmd(&["ZADD", key, "0", member]);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = format!("[pool]\nstore = \"{}\"\nkey = \"file\"\n", redis.url());
+    std::fs::write(dir.path().join("config.toml"), file).unwrap();
+    let export = |env: &[(&str, &str)], flags: &[&str]| {
+        let mut command = program();
+        command.args(["pool", "export"]).args(flags).envs(env.iter().copied()).current_dir(dir.path());
+        out(&command.output().unwrap())
+    };
+    assert_eq!(export(&[], &[]), "http://f:1\n");
+    assert_eq!(export(&[("EVENKEEL_POOL__KEY", "env")], &[]), "http://e:1\n");
+    assert_eq!(export(&[("EVENKEEL_POOL__KEY", "env")], &["--key", "flag"]), "http://g:1\n");
+}
+
+#[test]
+fn a_gateway_runs_by_flags_alone() {
+    let upstreams: Vec<_> = ["one", "two", "three"].iter().map(|body| Upstream::ok(body)).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let list = format!("# a list\n{}\n\n", upstreams[2].address());
+    std::fs::write(dir.path().join("proxies.txt"), list).unwrap();
+    let mut command = program();
+    command
+        .args(["--listen", "127.0.0.1:0", "--proxy", &upstreams[0].url(), "--proxy", &upstreams[1].url()])
+        .args(["--proxies", "proxies.txt"])
+        .current_dir(dir.path());
+    let gateway = Gateway::spawn(command, dir);
+    let mut client = gateway.client();
+    let mut bodies: Vec<_> = (0..3).map(|_| client.get("http://origin.test/").text().to_owned()).collect();
+    bodies.sort();
+    assert_eq!(bodies, ["one", "three", "two"]);
+    assert_eq!(gateway.stdout(), format!("listening on {}\n", gateway.url()), "one line, and nothing else");
+}
+
+#[test]
+fn pool_add_list_and_remove_change_what_redis_holds() {
+    let redis = Redis::start();
+    let member = "http://user:hush@10.0.0.7:3128";
+    assert_eq!(pool(&redis, &["add", member, "http://10.0.0.8:3128"]), "added 2, already there 0, skipped 0\n");
+    redis.cmd(&["ZINCRBY", KEY, "5", member]);
+    assert_eq!(
+        pool_json(&redis, &["add", member, "http://10.0.0.9:3128"]),
+        json!({"added": 1, "known": 1, "skipped": 0})
+    );
+    // A count that exists is kept; a newcomer starts at the lowest.
+    let entries: Vec<_> = redis.scores(KEY);
+    assert_eq!(entries[2], (member.as_bytes().to_vec(), "5".to_owned()));
+
+    let text = pool(&redis, &["list"]);
+    assert!(text.contains("http://user:***@10.0.0.7:3128") && !text.contains("hush"), "{text}");
+    let list = pool_json(&redis, &["list"]);
+    assert_eq!(
+        list[2],
+        json!({"proxy": "http://user:***@10.0.0.7:3128", "id": id(member), "count": 5.0, "state": "eligible"})
+    );
+    assert_eq!(list.as_array().unwrap().len(), 3);
+
+    assert_eq!(pool(&redis, &["remove", member, "http://no:1"]), "removed 1, not there 1\n");
+    assert_eq!(pool_json(&redis, &["remove", member]), json!({"removed": 0, "unknown": 1}));
+    assert_eq!(redis.int(&["ZCARD", KEY]), 2);
+}
+
+#[test]
+fn pool_export_gives_what_pool_import_takes() {
+    let (from, to) = (Redis::start(), Redis::start());
+    let members = ["10.0.0.7:3128", "http://10.0.0.8:3128", "http://user:hush@10.0.0.9:3128"];
+    pool(&from, &[&["add"], &members[..]].concat());
+    let exported = pool(&from, &["export"]);
+    assert_eq!(exported.lines().count(), 3);
+    assert!(exported.contains("http://user:hush@10.0.0.9:3128\n"), "{exported}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("proxies.txt");
+    std::fs::write(&file, format!("# mine\n{exported}ftp://user:hush@h:21\n")).unwrap();
+    let file = file.to_str().unwrap();
+    let output = run(&["pool", "import", file, "--store", &to.url()]);
+    assert_eq!((code(&output), &*out(&output)), (0, "added 3, already there 0, skipped 1\n"));
+    assert!(err(&output).contains("proxies.txt:5: ") && !err(&output).contains("hush"), "{}", err(&output));
+    assert_eq!(from.scores(KEY), to.scores(KEY));
+    assert_eq!(pool_json(&to, &["export"]).as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn pool_import_reads_standard_input() {
+    use std::io::Write as _;
+    let redis = Redis::start();
+    let mut import: Command = program();
+    import.args(["pool", "import", "-", "--store", &redis.url()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = import.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"10.0.0.7:3128\n10.0.0.8:3128\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((code(&output), &*out(&output)), (0, "added 2, already there 0, skipped 0\n"));
+    assert_eq!(redis.int(&["ZCARD", KEY]), 2);
+}
+
+#[test]
+fn pool_list_shows_who_was_set_aside_and_why() {
+    let redis = Redis::start();
+    let upstream = Upstream::ok("fine");
+    let gateway = Setup::of([upstream.url()]).redis(&redis).start();
+    redis.cmd(&["ZADD", KEY, "-1", "http://user:hush@host:99999"]);
+    assert_eq!(gateway.client().get("http://origin.test/").text(), "fine");
+    let list = pool_json(&redis, &["list"]);
+    let parked = &list[1];
+    assert_eq!((&parked["state"], &parked["proxy"]), (&json!("parked"), &json!("http://user:***@host:99999")));
+    assert!(parked["reason"].as_str().unwrap().contains("99999"), "{parked}");
+    assert!(parked["since_ms"].as_u64().unwrap() > 1_600_000_000_000, "{parked}");
+    let text = pool(&redis, &["list"]);
+    assert!(text.contains("set aside: ") && !text.contains("hush"), "{text}");
+}

@@ -1,0 +1,150 @@
+//! SIGTERM and SIGINT: accept no more, finish what runs, exit 0; and do not wait for ever.
+
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::support::gateway::{Gateway, Setup, eventually};
+use crate::support::upstream::Upstream;
+use crate::support::wire::PATIENCE;
+
+/// Soon, on a loaded machine.
+const SOON: Duration = Duration::from_secs(3);
+
+/// An upstream proxy that sends half of a body, and the rest when it is told to.
+fn in_two_halves() -> (Upstream, mpsc::Sender<()>) {
+    let (go_on, wait) = mpsc::channel();
+    let wait = Arc::new(Mutex::new(wait));
+    let upstream = Upstream::start(move |conn| {
+        conn.request()?;
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst")?;
+        let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
+        conn.send("later")?;
+        conn.until_close().map(drop)
+    });
+    (upstream, go_on)
+}
+
+fn wait_until_draining(gateway: &Gateway) {
+    eventually(SOON, "the drain", || {
+        gateway.log().contains("draining") && TcpStream::connect(gateway.address()).is_err()
+    });
+}
+
+#[test]
+fn a_running_download_is_finished_and_new_clients_are_refused() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let (upstream, go_on) = in_two_halves();
+        let mut gateway = Setup::of([upstream.url()]).start();
+        let mut client = gateway.client();
+        client.send("GET http://origin.test/ HTTP/1.1\r\nHost: h\r\n\r\n");
+        client.head();
+        assert_eq!(client.exactly(5), b"first");
+        gateway.signal(signal);
+        wait_until_draining(&gateway);
+        go_on.send(()).unwrap();
+        assert_eq!(client.until_close(), b"later");
+        assert_eq!(gateway.wait_exit(SOON).code(), Some(0));
+    }
+}
+
+#[test]
+fn a_request_under_way_is_answered_and_told_that_the_connection_closes() {
+    let (go_on, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let upstream = Upstream::start(move |conn| {
+        conn.request()?;
+        let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine")
+    });
+    let mut gateway = Setup::of([upstream.url()]).start();
+    let mut client = gateway.client();
+    client.send("GET http://origin.test/ HTTP/1.1\r\nHost: h\r\n\r\n");
+    upstream.wait_for_requests(1);
+    gateway.signal(Signal::TERM);
+    wait_until_draining(&gateway);
+    go_on.send(()).unwrap();
+    let answer = client.response();
+    assert_eq!((answer.text(), answer.field("Connection")), ("fine", Some("close")));
+    assert_eq!(client.until_close(), b"");
+    assert_eq!(gateway.wait_exit(SOON).code(), Some(0));
+}
+
+#[test]
+fn idle_clients_hold_nothing_up() {
+    let upstream = Upstream::ok("fine");
+    let mut gateway = Setup::of([upstream.url()]).start();
+    let mut fresh = gateway.client();
+    let mut kept = gateway.client();
+    kept.get("http://origin.test/");
+    let mut parked = gateway.client();
+    parked.get("http://origin.test/");
+    std::thread::sleep(Duration::from_millis(2100)); // until a kept connection is parked
+    kept.get("http://origin.test/");
+    let started = Instant::now();
+    gateway.signal(Signal::TERM);
+    for client in [&mut fresh, &mut kept, &mut parked] {
+        assert_eq!(client.until_close(), b"");
+    }
+    drop((fresh, kept, parked));
+    assert_eq!(gateway.wait_exit(SOON).code(), Some(0));
+    assert!(started.elapsed() < SOON);
+}
+
+#[test]
+fn a_tunnel_is_cut_when_the_drain_timeout_is_over() {
+    let upstream = Upstream::echoing();
+    let mut gateway = Setup::of([upstream.url()]).set("gateway.drain_timeout", "700ms").start();
+    let mut client = gateway.client();
+    client.connect("origin.test:443");
+    let started = Instant::now();
+    gateway.signal(Signal::TERM);
+    wait_until_draining(&gateway);
+    assert_eq!(client.send("still").exactly(5), b"still");
+    assert_eq!(gateway.wait_exit(SOON).code(), Some(0));
+    assert!(started.elapsed() >= Duration::from_millis(700), "{:?}", started.elapsed());
+    assert_eq!(client.until_close(), b"");
+    assert!(gateway.log().contains("gateway.drain_timeout is over"), "{}", gateway.log());
+}
+
+#[test]
+fn a_tunnel_that_ends_by_itself_ends_the_drain() {
+    let upstream = Upstream::echoing();
+    let mut gateway = Setup::of([upstream.url()]).start();
+    let mut client = gateway.client();
+    client.connect("origin.test:443");
+    gateway.signal(Signal::TERM);
+    wait_until_draining(&gateway);
+    client.finish();
+    assert_eq!(client.until_close(), b"");
+    assert_eq!(gateway.wait_exit(SOON).code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let upstream = Upstream::echoing();
+    let mut gateway = Setup::of([upstream.url()]).start();
+    let mut client = gateway.client();
+    client.connect("origin.test:443");
+    gateway.signal(Signal::INT);
+    wait_until_draining(&gateway);
+    gateway.signal(Signal::INT);
+    assert_eq!(gateway.wait_exit(SOON).code(), Some(0));
+    assert_eq!(client.until_close(), b"");
+}
+
+#[test]
+fn the_port_is_free_again_afterwards() {
+    let upstream = Upstream::ok("fine");
+    let mut gateway = Setup::of([upstream.url()]).start();
+    let address = gateway.address();
+    gateway.client().get("http://origin.test/");
+    gateway.signal(Signal::TERM);
+    gateway.wait_exit(SOON);
+    let listen = address.to_string();
+    let again = Setup::of([upstream.url()]).env("EVENKEEL_GATEWAY__LISTEN", &listen).start();
+    assert_eq!(again.address(), address);
+    assert_eq!(again.client().get("http://origin.test/").text(), "fine");
+}

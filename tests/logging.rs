@@ -1,0 +1,168 @@
+//! What is written to standard error: one line per request when asked for, and never a secret.
+
+use std::time::Duration;
+
+use crate::support::gateway::{KEY, Setup, eventually};
+use crate::support::redis::Redis;
+use crate::support::upstream::{Refusing, Upstream, id};
+use crate::support::wire::PATIENCE;
+
+/// The lines about requests.
+fn lines(log: &str) -> Vec<&str> {
+    log.lines().filter(|line| line.contains(" request client=")).collect()
+}
+
+#[test]
+fn requests_are_not_logged_unless_asked_for() {
+    let upstream = Upstream::ok("fine");
+    let gateway = Setup::of([upstream.url()]).start();
+    gateway.client().get("http://origin.test/");
+    gateway.client().get("http://origin.test:0/");
+    assert_eq!(lines(&gateway.finish()), [""; 0]);
+}
+
+#[test]
+fn one_line_per_request_says_who_where_through_whom_and_how_it_ended() {
+    let (dead, alive) = (Refusing::new(), Upstream::ok("fine"));
+    let redis = Redis::start();
+    redis.cmd(&["ZADD", KEY, "0", &dead.url(), "1", &alive.url()]);
+    let gateway = Setup::of([""; 0]).redis(&redis).set("log.requests", true).start();
+    let mut client = gateway.client();
+    let from = client.wire().stream.local_addr().unwrap();
+    client.get("http://origin.test/path?query"); // the dead one first
+    client.get("http://origin.test:8000/");
+    client.get("http://origin.test:0/");
+    drop(client);
+    let log = gateway.finish();
+    let lines = lines(&log);
+    assert_eq!(lines.len(), 3, "{log}");
+    let expected = [
+        format!("target=origin.test:80 proxy=\"{}\" attempts=2 status=200 ended=\"done\" bytes=4 ms=", alive.id()),
+        format!("target=origin.test:8000 proxy=\"{}\" attempts=", alive.id()),
+        "target= proxy=\"-\" attempts=0 status=400 ended=\"client\" bytes=0 ms=".to_owned(),
+    ];
+    for (line, expected) in lines.iter().zip(&expected) {
+        assert!(line.contains(&format!(" request client={from} method=GET {expected}")), "{line}\n{expected}");
+        assert!(!line.contains("path") && !line.contains("query"), "{line}");
+    }
+}
+
+#[test]
+fn a_tunnel_is_one_line_when_it_ends() {
+    let upstream = Upstream::echoing();
+    let gateway = Setup::of([upstream.url()]).set("log.requests", true).start();
+    let mut client = gateway.client();
+    client.connect("origin.test:443");
+    client.send("hello").exactly(5);
+    assert_eq!(lines(&gateway.log()), [""; 0]);
+    client.finish();
+    client.until_close();
+    eventually(PATIENCE, "the line", || lines(&gateway.log()).len() == 1);
+    let log = gateway.log();
+    let expected = format!(
+        "method=CONNECT target=origin.test:443 proxy=\"{}\" attempts=1 status=200 ended=\"done\" bytes=5 ",
+        upstream.id()
+    );
+    assert!(lines(&log)[0].contains(&expected), "{log}");
+}
+
+#[test]
+fn a_line_tells_who_broke_off() {
+    let upstream = Upstream::start(|conn| {
+        let number = conn.number;
+        conn.request()?;
+        match number {
+            1 => conn.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"),
+            2 => conn.until_close().map(drop),
+            _ => {
+                conn.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")?;
+                conn.until_close().map(drop)
+            }
+        }
+    });
+    let gateway = Setup::of([upstream.url()]).set("log.requests", true).start();
+    let get = "GET http://origin.test/ HTTP/1.1\r\nHost: h\r\n\r\n";
+    let mut client = gateway.client();
+    client.send(get).head();
+    client.until_close();
+    eventually(PATIENCE, "the first line", || lines(&gateway.log()).len() == 1);
+    let mut client = gateway.client();
+    client.send(get);
+    upstream.wait_for_requests(2);
+    drop(client);
+    eventually(PATIENCE, "the second line", || lines(&gateway.log()).len() == 2);
+    let mut client = gateway.client();
+    client.send(get).head();
+    client.exactly(4);
+    drop(client);
+    eventually(PATIENCE, "the third line", || lines(&gateway.log()).len() == 3);
+    let log = gateway.log();
+    for (line, ended) in lines(&log).iter().zip(["upstream", "client", "client"]) {
+        assert!(line.contains(&format!("ended=\"{ended}\"")), "{ended}: {line}");
+    }
+}
+
+/// Even with every line there is.
+#[test]
+fn no_secret_reaches_the_log_or_an_answer() {
+    let redis = Redis::start();
+    let fine = Upstream::ok("fine");
+    let rejecting = Upstream::answering("HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n");
+    let closing = Upstream::start(|conn| conn.request().map(drop));
+    let members = [&fine, &rejecting, &closing].map(|upstream| upstream.url_with("user:hush%21"));
+    let malformed = "http://user:hush@host:99999";
+    let refusing = Refusing::new();
+    let dead = refusing.url().replace("http://", "http://user:hush@");
+    let gateway = Setup::of(members.iter().chain([&dead]))
+        .redis(&redis)
+        .set("log.requests", true)
+        .set("retry.attempts", 2)
+        .env("RUST_LOG", "trace,fred=off")
+        .start();
+    redis.cmd(&["ZADD", KEY, "-1", malformed]);
+    let mut answers = Vec::new();
+    for request in [
+        "GET http://origin.test/hush?hush=hush HTTP/1.1\r\nHost: h\r\n",
+        "GET http://user:hush@origin.test/ HTTP/1.1\r\nHost: h\r\n",
+        "POST http://origin.test/hush HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n",
+        "CONNECT origin.test:443 HTTP/1.1\r\nHost: h\r\n",
+        "GET /hush HTTP/1.1\r\nHost: h\r\n",
+        "GET http://origin.test/ HTTP/1.1\r\nHost: h\r\nhush\r\n",
+    ] {
+        for _ in 0..6 {
+            let mut client = gateway.client();
+            client.send(format!(
+                "{request}Authorization: Bearer hush\r\nProxy-Authorization: Basic hush\r\nCookie: hush\r\n\r\n"
+            ));
+            let answer = client.response_to(request.split(' ').next().unwrap());
+            answers.push(format!("{:?} {}", answer.head, String::from_utf8_lossy(&answer.body)));
+        }
+    }
+    redis.cmd(&["SET", KEY, "no sorted set"]);
+    answers.push(gateway.client().get("http://origin.test/").text().to_owned());
+    let log = gateway.finish();
+    assert!(answers.iter().any(|answer| answer.contains(" 502 ")), "{answers:#?}");
+    assert!(log.contains("an attempt failed") && log.contains("set a pool member aside"), "{log}");
+    // As written, percent-decoded, and as Basic credentials: base64 of user:hush!
+    for secret in ["hush", "dXNlcjpodXNo"] {
+        assert!(!log.contains(secret), "{log}");
+        let leak = answers.iter().find(|answer| answer.contains(secret));
+        assert_eq!(leak, None);
+    }
+    assert!(log.contains(&id(&members[0])), "members show by their ids");
+}
+
+#[test]
+fn a_redis_password_never_shows() {
+    let gateway = Setup::of(["http://10.0.0.1:3128"])
+        .store("redis://user:hush@127.0.0.1:1/0")
+        .set("pool.timeout", "200ms")
+        .env("RUST_LOG", "debug")
+        .start();
+    let answer = gateway.client().get("http://origin.test/");
+    assert_eq!(answer.status(), 503);
+    assert!(!answer.text().contains("hush"), "{}", answer.text());
+    std::thread::sleep(Duration::from_millis(300)); // some more attempts to connect
+    let log = gateway.finish();
+    assert!(!log.contains("hush"), "{log}");
+}
