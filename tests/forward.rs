@@ -360,6 +360,74 @@ fn pipelined_requests_are_answered_in_order_each_with_its_own_allocation() {
     });
 }
 
+/// Requests with and without a body go different ways through the gateway; the client's bytes must stay in step.
+#[test]
+fn pipelined_requests_of_all_kinds_are_answered_in_order() {
+    let upstream = Upstream::start(|conn| {
+        while let Some(request) = conn.request()? {
+            let path = request.head.line().split(' ').nth(1).unwrap_or_default().to_owned();
+            let body = [path.as_bytes(), b" ", &request.body[..]].concat();
+            conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()))?;
+            conn.send(body)?;
+        }
+        Ok(())
+    });
+    let gateway = Setup::of([upstream.url()]).start();
+    let kinds = [
+        ("GET", "\r\n"),
+        ("POST", "Content-Length: 4\r\n\r\nbody"),
+        ("GET", "\r\n"),
+        ("PUT", "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"),
+        ("POST", "Content-Length: 0\r\n\r\n"),
+        ("GET", "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"),
+        ("PUT", "Content-Length: 4\r\n\r\nbody"),
+        ("DELETE", "\r\n"),
+    ];
+    let request = |(i, (method, rest))| format!("{method} http://origin.test/{i} HTTP/1.1\r\nHost: h\r\n{rest}");
+    let all: String = kinds.into_iter().enumerate().map(request).collect();
+    // At once, and in pieces that end anywhere.
+    for size in [all.len(), 7, 1] {
+        let mut client = gateway.client();
+        for piece in all.as_bytes().chunks(size) {
+            client.send(piece);
+        }
+        for (i, (_, rest)) in kinds.into_iter().enumerate() {
+            let body = if rest.contains("body") { "body" } else { "" };
+            assert_eq!(client.response().text(), format!("http://origin.test/{i} {body}"), "in pieces of {size}");
+        }
+    }
+}
+
+#[test]
+fn interim_answers_reach_the_client_before_the_final_one() {
+    let upstream = Upstream::start(|conn| {
+        conn.request()?;
+        conn.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n")?;
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine")
+    });
+    let gateway = Setup::of([upstream.url()]).start();
+    let mut client = gateway.client();
+    let hints = client.send("GET http://origin.test/ HTTP/1.1\r\nHost: h\r\n\r\n").head();
+    assert_eq!((hints.status(), hints.field("Link")), (103, Some("</a.css>; rel=preload")));
+    assert_eq!(client.response().text(), "fine");
+}
+
+#[test]
+fn an_upstream_connection_with_bytes_behind_its_answer_is_not_used_again() {
+    for method in ["GET", "POST"] {
+        let upstream = Upstream::answering(
+            "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfineHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged",
+        );
+        let gateway = Setup::of([upstream.url()]).set("gateway.threads", 1).start();
+        let mut client = gateway.client();
+        for _ in 0..3 {
+            client.send(format!("{method} http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"));
+            assert_eq!(client.response().text(), "fine", "{method}");
+        }
+        assert_eq!(upstream.connections(), 3, "{method}");
+    }
+}
+
 #[test]
 fn one_upstream_connection_serves_one_request_after_another() {
     let upstream = Upstream::ok("fine");
