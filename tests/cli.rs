@@ -168,7 +168,7 @@ fn pool_add_list_and_remove_change_what_redis_holds() {
     let list = pool_json(&redis, &["list"]);
     assert_eq!(
         list[2],
-        json!({"proxy": "http://user:***@10.0.0.7:3128", "id": id(member), "count": 5.0, "state": "eligible"})
+        json!({"proxy": "http://user:***@10.0.0.7:3128", "id": id(member), "count": 5, "state": "eligible"})
     );
     assert_eq!(list.as_array().unwrap().len(), 3);
 

@@ -130,9 +130,26 @@ fn a_second_signal_ends_it_at_once() {
     client.connect("origin.test:443");
     gateway.signal(Signal::INT);
     wait_until_draining(&gateway);
+    std::thread::sleep(Duration::from_millis(200)); // a moment later, or it would be the same signal
     gateway.signal(Signal::INT);
     assert_eq!(gateway.wait_exit(SOON).code(), Some(0));
     assert_eq!(client.until_close(), b"");
+}
+
+/// timeout(1) signals a process and then its group.
+#[test]
+fn a_signal_that_comes_twice_at_once_is_one() {
+    let upstream = Upstream::echoing();
+    let mut gateway = Setup::of([upstream.url()]).start();
+    let mut client = gateway.client();
+    client.connect("origin.test:443");
+    gateway.signal(Signal::TERM);
+    gateway.signal(Signal::TERM);
+    wait_until_draining(&gateway);
+    std::thread::sleep(Duration::from_millis(300)); // long enough to be ended, were they two
+    assert_eq!(client.send("still").exactly(5), b"still");
+    client.finish();
+    assert_eq!(gateway.wait_exit(SOON).code(), Some(0));
 }
 
 #[test]

@@ -37,9 +37,9 @@ fn one_line_per_request_says_who_where_through_whom_and_how_it_ended() {
     let lines = lines(&log);
     assert_eq!(lines.len(), 3, "{log}");
     let expected = [
-        format!("target=origin.test:80 proxy=\"{}\" attempts=2 status=200 ended=\"done\" bytes=4 ms=", alive.id()),
-        format!("target=origin.test:8000 proxy=\"{}\" attempts=", alive.id()),
-        "target= proxy=\"-\" attempts=0 status=400 ended=\"client\" bytes=0 ms=".to_owned(),
+        format!("target=origin.test:80 proxy={} attempts=2 status=200 ended=done bytes=4 ms=", alive.id()),
+        format!("target=origin.test:8000 proxy={} attempts=", alive.id()),
+        "target= proxy=- attempts=0 status=400 ended=client bytes=0 ms=".to_owned(),
     ];
     for (line, expected) in lines.iter().zip(&expected) {
         assert!(line.contains(&format!(" request client={from} method=GET {expected}")), "{line}\n{expected}");
@@ -60,7 +60,7 @@ fn a_tunnel_is_one_line_when_it_ends() {
     eventually(PATIENCE, "the line", || lines(&gateway.log()).len() == 1);
     let log = gateway.log();
     let expected = format!(
-        "method=CONNECT target=origin.test:443 proxy=\"{}\" attempts=1 status=200 ended=\"done\" bytes=5 ",
+        "method=CONNECT target=origin.test:443 proxy={} attempts=1 status=200 ended=done bytes=5 ",
         upstream.id()
     );
     assert!(lines(&log)[0].contains(&expected), "{log}");
@@ -98,7 +98,7 @@ fn a_line_tells_who_broke_off() {
     eventually(PATIENCE, "the third line", || lines(&gateway.log()).len() == 3);
     let log = gateway.log();
     for (line, ended) in lines(&log).iter().zip(["upstream", "client", "client"]) {
-        assert!(line.contains(&format!("ended=\"{ended}\"")), "{ended}: {line}");
+        assert!(line.contains(&format!("ended={ended} ")), "{ended}: {line}");
     }
 }
 
