@@ -24,6 +24,9 @@ pub(crate) struct Answer {
     client: Arc<Client>,
     /// The request's body, to know whether it has been read to its end.
     source: Option<Source>,
+    /// A length is stated although nothing follows, of a 304 or 0: hyper would leave the first out and move the
+    /// second to the end, if it knew.
+    states_length_only: bool,
 }
 
 enum Content {
@@ -41,7 +44,13 @@ pub(crate) struct Connection {
 impl Answer {
     /// A text of our own; empty for a head without a body.
     pub(crate) fn own(text: Bytes, client: Arc<Client>, record: Option<Box<Record>>) -> Self {
-        Self { content: Content::Own(Some(text).filter(|text| !text.is_empty())), record, client, source: None }
+        Self {
+            content: Content::Own(Some(text).filter(|text| !text.is_empty())),
+            record,
+            client,
+            source: None,
+            states_length_only: false,
+        }
     }
 
     /// The origin's body. `connection`: kept once the body has ended.
@@ -50,11 +59,13 @@ impl Answer {
         connection: Connection,
         client: Arc<Client>,
         source: Source,
+        states_length: bool,
         record: Option<Box<Record>>,
     ) -> Self {
+        let states_length_only = states_length && body.is_end_stream();
         let mut content = Content::Relayed { body, connection: Some(connection) };
         content.settle();
-        Self { content, record, client, source: Some(source) }
+        Self { content, record, client, source: Some(source), states_length_only }
     }
 }
 
@@ -102,12 +113,13 @@ impl Body for Answer {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Own(text) => text.is_none(),
-            Content::Relayed { body, .. } => body.is_end_stream(),
+            Content::Relayed { body, .. } => body.is_end_stream() && !self.states_length_only,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
+            _ if self.states_length_only => SizeHint::default(),
             Content::Own(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
             Content::Relayed { body, .. } => body.size_hint(),
         }
@@ -122,7 +134,12 @@ impl Drop for Answer {
         {
             record.ended = Ended::Client;
         }
-        self.client.answered(self.source.as_ref().is_some_and(Source::is_finished));
+        let is_even = self.source.as_ref().is_some_and(Source::is_finished);
+        // An upload that outlasts its answer might wait for ever to be asked for.
+        if let Some(source) = &self.source {
+            source.abandon();
+        }
+        self.client.answered(is_even);
     }
 }
 

@@ -360,6 +360,9 @@ async fn speak(worker: &Arc<Worker>, line: Line, address: SocketAddr) -> Option<
             }
             match StatusCode::from_u16(client.refusal.load(Ordering::Relaxed)) {
                 Ok(status @ (StatusCode::URI_TOO_LONG | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)) => {
+                    // To hyper it is all one; without a line end it is the request line that is too long.
+                    let is_line = !parts.read_buf.contains(&b'\n');
+                    let status = if is_line { StatusCode::URI_TOO_LONG } else { status };
                     say(worker, &mut socket, Failure::TooLarge(status)).await;
                 }
                 Err(_) if !is_unreadable => {}

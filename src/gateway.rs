@@ -245,7 +245,8 @@ async fn relay(
         Answer::own(Bytes::new(), client.clone(), None)
     } else {
         let connection = Connection { worker: attempts.worker.clone(), upstream, sender: connection };
-        Answer::relayed(body, connection, client.clone(), source, record.take())
+        let states_length = head.headers.contains_key(hyper::header::CONTENT_LENGTH);
+        Answer::relayed(body, connection, client.clone(), source, states_length, record.take())
     };
     Ok(Response::from_parts(head, answer))
 }

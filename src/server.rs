@@ -116,6 +116,7 @@ where
     let (inboxes, handovers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(HANDOVER_QUEUE)).unzip();
     let crowd = Arc::new(Crowd {
         open: (0..count).map(|_| AtomicUsize::new(0)).collect(),
+        total: AtomicUsize::new(0),
         told: AtomicUsize::new(0),
         limit,
         inboxes,
@@ -184,17 +185,15 @@ fn connection_limit(descriptors: usize, asked: usize) -> usize {
 struct Crowd {
     /// Open client connections per worker.
     open: Vec<AtomicUsize>,
+    /// Of all workers together, also those on their way from one to another.
+    total: AtomicUsize,
     /// Clients being told of the limit.
     told: AtomicUsize,
     limit: usize,
-    inboxes: Vec<mpsc::Sender<(StdStream, SocketAddr)>>,
+    inboxes: Vec<mpsc::Sender<Handover>>,
 }
 
 impl Crowd {
-    fn total(&self) -> usize {
-        self.open.iter().map(|open| open.load(Ordering::Relaxed)).sum()
-    }
-
     /// The worker a new connection of worker `index` should go to instead, if it has clearly more than that one.
     fn better_than(&self, index: usize) -> Option<usize> {
         let mine = self.open[index].load(Ordering::Relaxed);
@@ -204,6 +203,9 @@ impl Crowd {
     }
 }
 
+/// A connection on its way to another worker, which has its place already.
+type Handover = (StdStream, SocketAddr, Counted);
+
 /// Counts a connection for as long as it lives.
 struct Counted {
     crowd: Arc<Crowd>,
@@ -211,15 +213,35 @@ struct Counted {
 }
 
 impl Counted {
+    /// Regardless of the limit.
     fn new(crowd: &Arc<Crowd>, index: usize) -> Self {
+        crowd.total.fetch_add(1, Ordering::Relaxed);
+        Self::admitted(crowd, index)
+    }
+
+    /// `None` when the house is full. Looking and counting are one step, or two workers would give the last place away twice.
+    fn within_limit(crowd: &Arc<Crowd>, index: usize) -> Option<Self> {
+        let one_more = |total| (total < crowd.limit).then_some(total + 1);
+        crowd.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        Some(Self::admitted(crowd, index))
+    }
+
+    fn admitted(crowd: &Arc<Crowd>, index: usize) -> Self {
         crowd.open[index].fetch_add(1, Ordering::Relaxed);
         Self { crowd: crowd.clone(), index }
+    }
+
+    fn move_to(&mut self, index: usize) {
+        self.crowd.open[self.index].fetch_sub(1, Ordering::Relaxed);
+        self.crowd.open[index].fetch_add(1, Ordering::Relaxed);
+        self.index = index;
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         self.crowd.open[self.index].fetch_sub(1, Ordering::Relaxed);
+        self.crowd.total.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -232,12 +254,7 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    async fn run(
-        &self,
-        listener: TcpListener,
-        mut handover: mpsc::Receiver<(StdStream, SocketAddr)>,
-        shutdown: CancellationToken,
-    ) {
+    async fn run(&self, listener: TcpListener, mut handover: mpsc::Receiver<Handover>, shutdown: CancellationToken) {
         let reaper = tokio::spawn({
             let worker = self.worker.clone();
             async move { worker.upstreams.reap().await }
@@ -247,9 +264,9 @@ impl Acceptor {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
-                Some((socket, address)) = handover.recv() => {
+                Some((socket, address, counted)) = handover.recv() => {
                     if let Ok(socket) = TcpStream::from_std(socket) {
-                        self.serve(socket, address);
+                        self.serve(socket, address, counted);
                     }
                 }
                 accepted = listener.accept() => match accepted {
@@ -268,31 +285,25 @@ impl Acceptor {
     }
 
     fn admit(&self, socket: TcpStream, address: SocketAddr) {
-        if self.crowd.total() >= self.crowd.limit {
-            return self.tell_limit(socket);
+        let better = self.crowd.better_than(self.index);
+        let Some(mut counted) = Counted::within_limit(&self.crowd, self.index) else { return self.tell_limit(socket) };
+        let Some(other) = better else { return self.serve(socket, address, counted) };
+        let Ok(socket) = socket.into_std() else { return };
+        counted.move_to(other);
+        if let Err(
+            mpsc::error::TrySendError::Full((socket, _, mut counted))
+            | mpsc::error::TrySendError::Closed((socket, _, mut counted)),
+        ) = self.crowd.inboxes[other].try_send((socket, address, counted))
+        {
+            let Ok(socket) = TcpStream::from_std(socket) else { return };
+            counted.move_to(self.index);
+            self.serve(socket, address, counted);
         }
-        let socket = match self.crowd.better_than(self.index) {
-            None => socket,
-            Some(other) => match socket.into_std() {
-                Ok(socket) => match self.crowd.inboxes[other].try_send((socket, address)) {
-                    Ok(()) => return,
-                    Err(
-                        mpsc::error::TrySendError::Full((socket, _)) | mpsc::error::TrySendError::Closed((socket, _)),
-                    ) => {
-                        let Ok(socket) = TcpStream::from_std(socket) else { return };
-                        socket
-                    }
-                },
-                Err(_) => return,
-            },
-        };
-        self.serve(socket, address);
     }
 
-    fn serve(&self, socket: TcpStream, address: SocketAddr) {
+    fn serve(&self, socket: TcpStream, address: SocketAddr, counted: Counted) {
         // Fails only on a socket that is already gone.
         let _ = socket.set_nodelay(true);
-        let counted = Counted::new(&self.crowd, self.index);
         let worker = self.worker.clone();
         self.clients.spawn(async move {
             client::serve(worker, socket, address).await;
@@ -314,16 +325,16 @@ impl Acceptor {
         });
     }
 
-    async fn drain(&self, listener: TcpListener, mut handover: mpsc::Receiver<(StdStream, SocketAddr)>) {
+    async fn drain(&self, listener: TcpListener, mut handover: mpsc::Receiver<Handover>) {
         // Who is already in the kernel's queue was promised an answer; closing the listener would reset them.
         while let Ok(Ok((socket, address))) = timeout(Duration::ZERO, listener.accept()).await {
-            self.serve(socket, address);
+            self.serve(socket, address, Counted::new(&self.crowd, self.index));
         }
         drop(listener);
         handover.close();
-        while let Ok((socket, address)) = handover.try_recv() {
+        while let Ok((socket, address, counted)) = handover.try_recv() {
             if let Ok(socket) = TcpStream::from_std(socket) {
-                self.serve(socket, address);
+                self.serve(socket, address, counted);
             }
         }
         self.worker.start_draining();

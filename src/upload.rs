@@ -20,7 +20,8 @@ use tokio::time::Instant;
 pub(crate) struct Source(Option<Arc<Mutex<State>>>);
 
 struct State {
-    body: Incoming,
+    /// `None` once nobody wants the rest.
+    body: Option<Incoming>,
     kept: Vec<Bytes>,
     kept_bytes: usize,
     /// `None` once more has passed than may be kept.
@@ -43,7 +44,7 @@ impl Source {
         }
         let keep = Some(replay_bytes).filter(|&most| body.size_hint().lower() <= most as u64);
         Self(Some(Arc::new(Mutex::new(State {
-            body,
+            body: Some(body),
             kept: Vec::new(),
             kept_bytes: 0,
             keep,
@@ -58,7 +59,7 @@ impl Source {
 
     /// The whole body, from its beginning.
     pub(crate) fn upload(&self) -> Upload {
-        Upload { source: self.clone(), next: 0 }
+        Upload { source: self.clone(), next: 0, gave_trailers: false }
     }
 
     /// Whether [`Source::upload`] could still give out every byte.
@@ -69,6 +70,18 @@ impl Source {
     /// The upstream proxy wants the body (or took too long to say so): stop holding it back.
     pub(crate) fn release(&self) {
         if let Some(mut state) = self.state() {
+            state.held = false;
+            if let Some(waker) = state.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// The exchange is over: what has not been read of the body will not be. hyper then closes both connections, since
+    /// what follows on them would still be body.
+    pub(crate) fn abandon(&self) {
+        if let Some(mut state) = self.state().filter(|state| !state.finished) {
+            state.body = None;
             state.held = false;
             if let Some(waker) = state.waker.take() {
                 waker.wake();
@@ -100,13 +113,14 @@ impl Source {
 pub(crate) struct Upload {
     source: Source,
     next: usize,
+    gave_trailers: bool,
 }
 
 impl Body for Upload {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
         let Some(mut state) = this.source.state() else { return Poll::Ready(None) };
         if let Some(chunk) = state.kept.get(this.next) {
@@ -114,15 +128,20 @@ impl Body for Upload {
             return Poll::Ready(Some(Ok(Frame::data(chunk.clone()))));
         }
         if state.finished {
-            return Poll::Ready(state.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))));
+            let trailers = state.trailers.clone().filter(|_| !std::mem::replace(&mut this.gave_trailers, true));
+            return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
         }
         if state.held {
             state.waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let polled = Pin::new(&mut state.body).poll_frame(cx);
+        let Some(body) = &mut state.body else { return Poll::Ready(Some(Err("the answer came first".into()))) };
+        let polled = Pin::new(body).poll_frame(cx);
         state.awaits_client = polled.is_pending();
-        let Poll::Ready(frame) = polled else { return Poll::Pending };
+        let Poll::Ready(frame) = polled else {
+            state.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
         state.moved = Instant::now();
         match &frame {
             None => state.finished = true,
@@ -130,17 +149,21 @@ impl Body for Upload {
                 if let Some(chunk) = frame.data_ref() {
                     this.next += state.keep_chunk(chunk);
                 }
-                state.finished = frame.is_trailers() || state.body.is_end_stream();
+                if let Some(trailers) = frame.trailers_ref() {
+                    this.gave_trailers = true;
+                    state.trailers = Some(trailers.clone());
+                }
+                state.finished = frame.is_trailers() || state.body.as_ref().is_none_or(Incoming::is_end_stream);
             }
             Some(Err(_)) => state.keep = None,
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.source
-            .state()
-            .is_none_or(|state| state.finished && self.next >= state.kept.len() && state.trailers.is_none())
+        self.source.state().is_none_or(|state| {
+            state.finished && self.next >= state.kept.len() && (state.trailers.is_none() || self.gave_trailers)
+        })
     }
 
     fn size_hint(&self) -> SizeHint {
