@@ -174,6 +174,8 @@ fn connector(config: &config::Pool) -> impl Fn() -> Result<Pool, String> + Send 
     let embedded = Embedded::new();
     move || match &config.store {
         Store::Embedded => Ok(Pool::Embedded(embedded.clone())),
-        Store::Redis(url) => Redis::connect(url.expose(), &config.key, config.timeout).map(Pool::Redis),
+        Store::Redis(url) => {
+            Redis::connect(url.expose(), &config.key, config.timeout, config.prefetch).map(Pool::Redis)
+        }
     }
 }

@@ -23,7 +23,7 @@ pub use proxies::{list, proxy};
 pub use store::{RedisUrl, Store};
 
 use crate::member;
-use crate::pool::Initial;
+use crate::pool::{Initial, Prefetch};
 use reader::{Document, Reader};
 
 /// Read when no `--config` is given and the working directory has it.
@@ -91,6 +91,8 @@ pub struct Pool {
     pub proxies: Vec<member::Name>,
     /// The count a newcomer starts from.
     pub initial: Initial,
+    /// How far ahead of need to allocate; in Redis only.
+    pub prefetch: Prefetch,
 }
 
 /// `[upstream]`: the side towards upstream proxies.
@@ -241,6 +243,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 const KEY: &str = "evenkeel:{default}";
 /// Redis answers within milliseconds; whoever waits a second waits for one that is gone.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
+/// A member that was taken out of the pool is used no longer than this.
+const PREFETCH_MAX_AGE: Duration = Duration::from_secs(1);
 /// Three lost SYNs (1 s, 2 s, 4 s) and the handshakes after them.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The origin's time to think, seen through the upstream proxy; curl and browsers wait longer.
@@ -258,6 +262,8 @@ const REPLAY_BYTES: usize = 64 << 10;
 const MAX_ATTEMPTS: u64 = 64;
 /// Far more than there are cores.
 const MAX_THREADS: u64 = 1024;
+/// Four script calls' worth, for each worker.
+const MAX_PREFETCH: u64 = 256;
 /// More than any descriptor limit.
 const MAX_CONNECTIONS: u64 = u32::MAX as u64;
 /// Bytes of one body in memory, times every request that runs.
@@ -283,6 +289,10 @@ fn read(reader: &mut Reader<'_>) -> Config {
         timeout: reader.key("pool.timeout", STORE_TIMEOUT, value::timeout),
         proxies: reader.list("pool.proxies", proxy),
         initial: reader.key("pool.initial", Initial::Min, initial),
+        prefetch: Prefetch {
+            count: reader.key("pool.prefetch", 0, value::whole(0..=MAX_PREFETCH)),
+            max_age: reader.key("pool.prefetch_max_age", PREFETCH_MAX_AGE, value::timeout),
+        },
     };
     let upstream = Upstream {
         dial_timeout: reader.key("upstream.dial_timeout", DIAL_TIMEOUT, value::timeout),
@@ -331,6 +341,7 @@ impl fmt::Debug for Pool {
             .field("timeout", &self.timeout)
             .field("proxies", &proxies)
             .field("initial", &self.initial)
+            .field("prefetch", &self.prefetch)
             .finish()
     }
 }

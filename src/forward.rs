@@ -2,7 +2,7 @@
 //! response head. Other requests go the short way ([`crate::plain`]).
 //!
 //! hyper frames the request and the response; what is refused here is what it lets through: a 101 nobody asked
-//! for, and an upstream proxy's 407, which is a challenge to the gateway and not to the client.
+//! for, a transfer coding whose name would be lost, and an upstream proxy's 407, which is a challenge to the gateway and not to the client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use crate::config;
 use crate::dial;
 use crate::error::Failure;
 use crate::gateway::MAX_FIELDS;
+use crate::headers;
 use crate::retry::Progress;
 use crate::tunnel::Tunnel;
 use crate::upload::{Source, Upload};
@@ -91,6 +92,9 @@ pub(crate) async fn send(
     match response.status() {
         StatusCode::PROXY_AUTHENTICATION_REQUIRED => Err(missed(Failure::Credentials, Progress::Sent)),
         StatusCode::SWITCHING_PROTOCOLS if !asked_to_upgrade => Err(missed(Failure::Nonsense, Progress::Sent)),
+        _ if headers::is_coded_oddly(response.version(), response.headers()) => {
+            Err(missed(Failure::Nonsense, Progress::Sent))
+        }
         _ => Ok(Received { response, connection }),
     }
 }

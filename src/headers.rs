@@ -6,12 +6,12 @@
 //! other names come out next to the first of them (their own order holds).
 //! Cost: one pass and one map per head; none where a response has nothing to remove.
 
-use hyper::Method;
-use hyper::StatusCode;
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TE,
     TRANSFER_ENCODING, UPGRADE, VIA,
 };
+
+use hyper::{Method, StatusCode, Version};
 
 use crate::error::Failure;
 
@@ -169,6 +169,17 @@ pub(crate) fn of_response(
     fields
 }
 
+/// Whether a response has any transfer coding but exactly `chunked`, the only one that can be taken off here and put on again
+/// (RFC 9112 §6.1); in HTTP/1.0 there is none at all.
+pub(crate) fn is_coded_oddly(version: Version, headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => false,
+        (Some(coding), None) => version < Version::HTTP_11 || !coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        _ => true,
+    }
+}
+
 fn normalise_length(fields: &mut HeaderMap, length: Option<u64>) {
     let Some(stated) = fields.get_mut(CONTENT_LENGTH) else { return };
     match length {
@@ -274,6 +285,17 @@ mod tests {
             assert!(Wishes::of(&map(lines)).is_err(), "{lines:?}");
         }
         assert!(Wishes::of(&map(&[("transfer-encoding", "Chunked")])).unwrap().chunked);
+    }
+
+    #[test]
+    fn a_response_coding_is_chunked_or_odd() {
+        let odd = |version, lines: &[(&'static str, &'static str)]| is_coded_oddly(version, &map(lines));
+        assert!(!odd(Version::HTTP_11, &[]) && !odd(Version::HTTP_11, &[("transfer-encoding", "CHUNKED")]));
+        for value in ["gzip", "gzip, chunked", "chunked,", "identity", ""] {
+            assert!(odd(Version::HTTP_11, &[("transfer-encoding", value)]), "{value}");
+        }
+        assert!(odd(Version::HTTP_10, &[("transfer-encoding", "chunked")]));
+        assert!(odd(Version::HTTP_11, &[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")]));
     }
 
     #[test]

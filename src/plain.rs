@@ -302,13 +302,14 @@ async fn relay(
             End::Whole => Ended::Done,
             End::Gone => Ended::Client,
             End::Broken => Ended::Upstream,
+            End::Stalled => Ended::Gateway,
         };
     }
     match end {
         End::Gone => Fate::Gone,
         // A length or chunks show that something is missing; without them only a reset does.
-        End::Broken if body.framing == Framing::UntilClose => Fate::Cut,
-        End::Broken => Fate::Broken,
+        End::Broken | End::Stalled if body.framing == Framing::UntilClose => Fate::Cut,
+        End::Broken | End::Stalled => Fate::Broken,
         End::Whole => {
             if response.keeps_alive && !body.has_surplus {
                 worker.upstreams.keep_socket(&upstream, socket);
@@ -323,8 +324,10 @@ enum End {
     Whole,
     /// The client left, or takes nothing any more.
     Gone,
-    /// It ended too early, cannot be read on, or nothing came for too long.
+    /// It ended too early, or cannot be read on.
     Broken,
+    /// Nothing came for too long.
+    Stalled,
 }
 
 async fn pass_all(worker: &Worker, line: &mut Line, socket: &mut TcpStream, body: &mut Body, out: &[u8]) -> End {
@@ -368,7 +371,7 @@ async fn pass(line: &mut Line, socket: &mut TcpStream, body: &mut Body, deadline
         if line.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(End::Gone));
         }
-        line.poll_alarm(cx, deadline).map(|()| Err(End::Broken))
+        line.poll_alarm(cx, deadline).map(|()| Err(End::Stalled))
     })
     .await
 }

@@ -8,7 +8,11 @@
 pub mod embedded;
 pub mod redis;
 
+mod ahead;
+
 use std::time::Duration;
+
+pub use ahead::Prefetch;
 
 use crate::member::Name;
 use embedded::Embedded;
@@ -121,6 +125,17 @@ impl Pool {
         match self {
             Self::Embedded(pool) => Ok(pool.park(member, reason)),
             Self::Redis(pool) => pool.park(member, reason).await,
+        }
+    }
+
+    /// Makes no more allocations ahead of need, and gives back those that were not used.
+    ///
+    /// # Errors
+    /// See [`PoolError`]; what could not be given back stays counted.
+    pub async fn stop_prefetching(&self) -> Result<(), PoolError> {
+        match self {
+            Self::Embedded(_) => Ok(()),
+            Self::Redis(pool) => pool.stop_prefetching().await,
         }
     }
 

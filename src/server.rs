@@ -338,6 +338,9 @@ impl Acceptor {
             }
         }
         self.worker.start_draining();
+        if let Err(error) = self.worker.pool.stop_prefetching().await {
+            tracing::warn!(%error, "allocations made ahead of need could not be given back and stay counted");
+        }
         self.clients.close();
         let limit = self.worker.config.gateway.drain_timeout;
         if timeout(limit, self.clients.wait()).await.is_err() {

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use evenkeel::member::Name;
 use evenkeel::pool::embedded::Embedded;
 use evenkeel::pool::redis::Redis;
-use evenkeel::pool::{Entry, Initial, Pool, PoolError};
+use evenkeel::pool::{Entry, Initial, Pool, PoolError, Prefetch};
 use proptest::prelude::*;
 use tokio::task::JoinSet;
 
 use crate::support::redis::{FakeRedis, Redis as Server, Reply, eventually};
 
 const KEY: &str = "pool:{test}";
+/// No allocation is made before it is asked for.
+const NONE_AHEAD: Prefetch = Prefetch { count: 0, max_age: Duration::from_secs(1) };
 /// Short, so that tests of silence are quick; long enough for a loaded machine to answer in.
 const TIMEOUT: Duration = Duration::from_millis(400);
 /// How long a pool may take to work again.
@@ -27,7 +29,7 @@ fn names<const N: usize>(texts: [&str; N]) -> Vec<Name> {
 }
 
 fn connect_to(url: &str) -> Pool {
-    Pool::Redis(Redis::connect(url, KEY, TIMEOUT).expect("a good URL"))
+    Pool::Redis(Redis::connect(url, KEY, TIMEOUT, NONE_AHEAD).expect("a good URL"))
 }
 
 fn connect(server: &Server) -> Pool {
@@ -510,7 +512,7 @@ async fn a_unix_socket_a_database_and_a_cluster_serve_as_well() {
         assert_eq!(pool.parked().await.unwrap().len(), 1, "{url}");
         assert_eq!(counts(&pool).await.len(), 1, "{url}");
     }
-    let refused = Redis::connect(&cluster_url, "no-braces", TIMEOUT).err().unwrap();
+    let refused = Redis::connect(&cluster_url, "no-braces", TIMEOUT, NONE_AHEAD).err().unwrap();
     assert!(refused.contains("{no-braces}"), "{refused}");
 }
 
@@ -551,11 +553,11 @@ async fn a_url_that_cannot_be_used_is_refused_without_showing_the_password() {
         "redis-cluster://h?node=u:s3cret@h:1",
         "redis://u:s3cret@h:99999",
     ] {
-        let why = Redis::connect(url, KEY, TIMEOUT).err().unwrap_or_else(|| panic!("{url} was accepted"));
+        let why = Redis::connect(url, KEY, TIMEOUT, NONE_AHEAD).err().unwrap_or_else(|| panic!("{url} was accepted"));
         assert!(!why.contains("s3cret"), "{why}");
     }
     // Nobody is there; what matters is that no part of TLS is missing from the build.
-    assert!(Redis::connect("rediss://u:s3cret@127.0.0.1:1", KEY, TIMEOUT).is_ok());
+    assert!(Redis::connect("rediss://u:s3cret@127.0.0.1:1", KEY, TIMEOUT, NONE_AHEAD).is_ok());
 }
 
 // --- Redis: coalescing ---
@@ -843,4 +845,103 @@ async fn retries_and_the_operator_hear_back_in_time_too() {
     assert!(start.elapsed() < TIMEOUT + Duration::from_millis(200), "{:?}", start.elapsed());
     server.resume();
     works_again(&pool).await;
+}
+
+fn connect_ahead(server: &Server, count: usize, max_age: Duration) -> Pool {
+    let prefetch = Prefetch { count, max_age };
+    Pool::Redis(Redis::connect(&server.url(), KEY, TIMEOUT, prefetch).expect("a good URL"))
+}
+
+/// The sum of all counts.
+fn counted(server: &Server) -> f64 {
+    server.scores(KEY).iter().map(|(_, score)| score.parse::<f64>().unwrap()).sum()
+}
+
+#[tokio::test]
+async fn what_is_fetched_ahead_comes_in_order_and_without_another_call() {
+    let server = Server::start();
+    let pool = connect_ahead(&server, 8, Duration::from_secs(60));
+    pool.add(&names(["a", "b", "c"]), Initial::Min).await.unwrap();
+
+    let mut taken = vec![pool.allocate(&[]).await.unwrap().unwrap()];
+    eventually(RECOVERY, "the ones ahead are counted", async || counted(&server) == 9.0).await;
+    let calls = server.calls("evalsha");
+    for _ in 0..3 {
+        taken.push(pool.allocate(&[]).await.unwrap().unwrap());
+    }
+
+    assert_eq!(taken, names(["a", "b", "c", "a"]));
+    assert_eq!(server.calls("evalsha"), calls, "three requests asked Redis although members were ready");
+}
+
+#[tokio::test]
+async fn what_is_not_used_in_time_is_given_back() {
+    let server = Server::start();
+    let pool = connect_ahead(&server, 8, Duration::from_millis(50));
+    pool.add(&names(["a", "b", "c"]), Initial::Min).await.unwrap();
+
+    pool.allocate(&[]).await.unwrap();
+
+    eventually(RECOVERY, "only the one that was used stays counted", async || counted(&server) == 1.0).await;
+    assert_eq!(pool.list().await.unwrap().last().unwrap().member, name("a"));
+}
+
+#[tokio::test]
+async fn a_member_that_left_is_not_used_beyond_the_age_and_not_brought_back() {
+    let server = Server::start();
+    let max_age = Duration::from_millis(50);
+    let pool = connect_ahead(&server, 8, max_age);
+    pool.add(&names(["a", "b"]), Initial::Min).await.unwrap();
+    pool.allocate(&[]).await.unwrap();
+    pool.remove(&names(["b"])).await.unwrap();
+    let left = Instant::now();
+
+    while left.elapsed() < 3 * max_age {
+        let asked = Instant::now();
+        let taken = pool.allocate(&[]).await.unwrap().unwrap();
+        assert!(taken == "a" || asked < left + max_age, "b was used {:?} after it had left", asked - left);
+    }
+
+    pool.stop_prefetching().await.unwrap();
+    assert_eq!(server.scores(KEY).len(), 1);
+}
+
+#[tokio::test]
+async fn stopping_gives_back_exactly_what_was_not_used() {
+    let server = Server::start();
+    let pools: Vec<_> = (0..3).map(|_| connect_ahead(&server, 16, Duration::from_secs(60))).collect();
+    pools[0].add(&names(["a", "b", "c", "d", "e"]), Initial::Min).await.unwrap();
+
+    let mut used = 0;
+    for round in 0..60 {
+        let taken = futures_in_order(1 + round % 4, || pools[round % 3].allocate(&[])).await;
+        used += taken.len();
+    }
+    for pool in &pools {
+        pool.stop_prefetching().await.unwrap();
+    }
+
+    assert_eq!(counted(&server), used as f64);
+    // Still works, one call for one request.
+    pools[0].allocate(&[]).await.unwrap().unwrap();
+    assert_eq!(counted(&server), used as f64 + 1.0);
+}
+
+/// Used counts differ by at most 1 + clients × (⌈prefetch / members⌉ + 1).
+#[tokio::test]
+async fn the_price_of_fetching_ahead_is_bounded() {
+    let server = Server::start();
+    let (clients, prefetch, members) = (3, 7, names(["a", "b", "c", "d", "e"]));
+    let pools: Vec<_> = (0..clients).map(|_| connect_ahead(&server, prefetch, Duration::from_secs(60))).collect();
+    pools[0].add(&members, Initial::Min).await.unwrap();
+    let mut used = std::collections::HashMap::new();
+
+    for round in 0..500 {
+        // Uneven on purpose: what one client holds is old when it uses it.
+        let pool = &pools[(round * round / 7) % clients];
+        *used.entry(pool.allocate(&[]).await.unwrap().unwrap()).or_insert(0) += 1;
+        let (least, most) = (members.iter().map(|m| used.get(m).copied().unwrap_or(0)), used.values());
+        let spread = most.max().unwrap() - least.min().unwrap();
+        assert!(spread <= 1 + clients * (prefetch.div_ceil(members.len()) + 1), "round {round}: {spread}");
+    }
 }

@@ -26,10 +26,11 @@ use fred::prelude::{
 use fred::types::config::ReconnectError;
 use fred::types::scripts::Script;
 use fred::types::{ClusterHash, CustomCommand};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
+use super::ahead::{Ahead, Prefetch};
 use super::{Entry, Initial, Parked, PoolError};
 use crate::member::Name;
 
@@ -54,6 +55,7 @@ const MAX_COMMANDS: usize = 1_024;
 static ALLOCATE: LazyLock<Script> = LazyLock::new(|| Script::from_lua(include_str!("../../lua/allocate.lua")));
 static ADD: LazyLock<Script> = LazyLock::new(|| Script::from_lua(include_str!("../../lua/add.lua")));
 static PARK: LazyLock<Script> = LazyLock::new(|| Script::from_lua(include_str!("../../lua/park.lua")));
+static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| Script::from_lua(include_str!("../../lua/give_back.lua")));
 static REMOVE: LazyLock<Script> = LazyLock::new(|| Script::from_lua(include_str!("../../lua/remove.lua")));
 
 /// One client of one pool in Redis. Clones share its connection; when the last one goes, the connection does.
@@ -80,6 +82,12 @@ struct Link {
     slot: ClusterHash,
     timeout: Duration,
     health: Mutex<Health>,
+    /// Allocations made ahead of need.
+    ahead: Mutex<Ahead>,
+    /// Half of them are gone.
+    is_low: Notify,
+    /// Held while a call of [`Link::allocate_in_turn`] is under way.
+    turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -97,11 +105,12 @@ impl Redis {
     /// runtime this is called in. So a gateway starts also when Redis is not there yet.
     ///
     /// `url` is `redis://`, `rediss://` (TLS; the system's roots), `redis+unix://`, `redis-cluster://` or
-    /// `redis-sentinel://`. `timeout` bounds every call, including the wait for a connection.
+    /// `redis-sentinel://`. `timeout` bounds every call, including the wait for a connection. `prefetch`: how many
+    /// allocations this client makes ahead of need.
     ///
     /// # Errors
     /// The URL cannot be used, in words for an operator; they never contain the password.
-    pub fn connect(url: &str, key: &str, timeout: Duration) -> Result<Self, String> {
+    pub fn connect(url: &str, key: &str, timeout: Duration, prefetch: Prefetch) -> Result<Self, String> {
         let scheme = url.split("://").next().unwrap_or_default();
         if !SCHEMES.contains(&scheme) {
             return Err(format!("the store's URL must start with one of {}", SCHEMES.join("://, ") + "://"));
@@ -126,6 +135,9 @@ impl Redis {
             slot: key.into(),
             timeout,
             health: Mutex::default(),
+            ahead: Mutex::new(Ahead::new(prefetch)),
+            is_low: Notify::new(),
+            turn: tokio::sync::Mutex::default(),
         });
         let (waiting, queue) = mpsc::channel(MAX_WAITING);
         let worker = link.clone();
@@ -148,6 +160,9 @@ impl Redis {
         if !tried.is_empty() {
             // On the heap: fred's futures are large, and every request's would have room for one.
             return Ok(Box::pin(self.link.allocate(1, tried, deadline)).await?.pop());
+        }
+        if let Some(name) = self.link.take_ready() {
+            return Ok(Some(name));
         }
         let (answer, answered) = oneshot::channel();
         self.waiting.try_send(Waiter { answer, deadline }).map_err(|e| match e {
@@ -195,6 +210,14 @@ impl Redis {
         let args = [Value::from(member.clone()), Value::from(reason)];
         let reply = self.link.run(&PARK, &self.link.both_keys(), args, self.link.deadline()).await?;
         Ok(number::<u64>(&string(reply)?)? == 1)
+    }
+
+    /// See [`super::Pool::stop_prefetching`].
+    pub(super) async fn stop_prefetching(&self) -> Result<(), PoolError> {
+        let unused = self.link.ahead().close();
+        // A call under way may bring more, and gives it back itself.
+        let _turn = self.link.turn.lock().await;
+        self.link.give_back(unused).await
     }
 
     /// See [`super::Pool::list`]. Up to 10,000 members are one consistent reading. A larger pool is read in pages
@@ -251,20 +274,83 @@ impl Redis {
 
 impl Link {
     /// Serves those who wait, in the order they asked, one script call at a time; ends when nobody is left to ask.
+    ///
+    /// With prefetching, the same calls fill up what is kept ready, and what grew too old is given back. An idle pool is
+    /// left alone: the next request after a pause waits for Redis, and has the following ones fetched along with its own.
     async fn allocate_in_turn(&self, mut queue: mpsc::Receiver<Waiter>) {
         let mut batch = Vec::with_capacity(MAX_BATCH);
-        while queue.recv_many(&mut batch, MAX_BATCH).await > 0 {
+        loop {
+            tokio::select! {
+                biased;
+                count = queue.recv_many(&mut batch, MAX_BATCH) => if count == 0 { return },
+                () = self.is_low.notified() => {}
+                () = self.expiry() => {
+                    let old = self.ahead().expired(Instant::now());
+                    self.give_back_or_say(old).await;
+                    continue;
+                }
+            }
             // Who has given up needs no member. Whoever leaves from here on is counted.
             batch.retain(|waiter| !waiter.answer.is_closed());
+            let n = (batch.len() + self.ahead().room()).min(MAX_BATCH);
+            if n == 0 {
+                continue;
+            }
             // The last to come waits longest, so nobody is cut short by another's deadline.
-            let Some(deadline) = batch.last().map(|waiter| waiter.deadline) else { continue };
-            let result = self.allocate(batch.len(), &[], deadline).await;
-            let mut members = result.map(Vec::into_iter);
+            let deadline = batch.last().map_or_else(|| self.deadline(), |waiter| waiter.deadline);
+            let turn = self.turn.lock().await;
+            let mut members = self.allocate(n, &[], deadline).await.map(Vec::into_iter);
             for waiter in batch.drain(..) {
                 let member = members.as_mut().map(Iterator::next).map_err(|e| e.clone());
                 let _ = waiter.answer.send(member); // the receiver may be gone by now
             }
+            if let Ok(rest) = members {
+                let refused = self.ahead().put(rest.collect(), Instant::now());
+                self.give_back_or_say(refused).await;
+            }
+            drop(turn);
         }
+    }
+
+    /// A member allocated ahead of need, if there is one; asks for more in time.
+    fn take_ready(&self) -> Option<Name> {
+        let mut ahead = self.ahead();
+        if ahead.is_empty() {
+            return None;
+        }
+        let name = ahead.take(Instant::now());
+        if name.is_some() && ahead.is_low() {
+            self.is_low.notify_one();
+        }
+        name
+    }
+
+    /// Ends when something that is ready has become too old; never, when nothing is.
+    async fn expiry(&self) {
+        let next = self.ahead().next_expiry();
+        match next {
+            Some(at) => sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What cannot be given back stays counted.
+    async fn give_back_or_say(&self, unused: Vec<Name>) {
+        if let Err(error) = self.give_back(unused).await {
+            tracing::debug!(%error, "could not give unused allocations back");
+        }
+    }
+
+    async fn give_back(&self, unused: Vec<Name>) -> Result<(), PoolError> {
+        for chunk in unused.chunks(CHUNK) {
+            let args = chunk.iter().cloned().map(Value::from);
+            number::<u64>(&string(self.run(&GIVE_BACK, &[&self.key], args, self.deadline()).await?)?)?;
+        }
+        Ok(())
+    }
+
+    fn ahead(&self) -> std::sync::MutexGuard<'_, Ahead> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One call of `lua/allocate.lua`: at most `n` members, in order.
