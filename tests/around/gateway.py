@@ -45,13 +45,21 @@ class Gateway:
         self.pid = self._process.pid
 
     def connections(self):
-        """How many TCP connections it holds, listeners not counted (proc(5))."""
+        """How many TCP connections it holds, listeners not counted."""
+        return len(self._sockets())
+
+    def clients(self):
+        """How many of them came to its port."""
+        return sum(local.endswith(f":{self.port:04X}") for local in self._sockets())
+
+    def _sockets(self):
+        """The local addresses of its connections (proc(5))."""
         held = set()
         for descriptor in Path(f"/proc/{self.pid}/fd").iterdir():
             with contextlib.suppress(OSError):  # closed meanwhile
                 held |= set(re.findall(r"socket:\[(\d+)\]", os.readlink(descriptor)))
         lines = [line.split() for line in Path(f"/proc/{self.pid}/net/tcp").read_text().splitlines()[1:]]
-        return sum(line[9] in held and line[3] != LISTENING for line in lines)
+        return [line[1] for line in lines if line[9] in held and line[3] != LISTENING]
 
     def stop(self):
         """Asks it to drain; returns what went wrong with the process, or None."""

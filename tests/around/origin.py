@@ -25,6 +25,7 @@ from urllib.parse import unquote
 
 HELLO = "hello from the origin"
 BYTES = b"0123456789abcdef"
+BLOCK = BYTES * 4096
 WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 PAGE = """<!doctype html><title>evenkeel</title><pre id=result></pre><script>
@@ -108,8 +109,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             said = {"X-Method": self.command, "X-Framing": self.framing(), "X-Continue": str(self.said_continue).lower()}
             return self.answer(200, body, said)
         if section == "bytes":
-            count = int(path.split("/")[2])
-            return self.answer(200, (BYTES * (count // len(BYTES) + 1))[:count])
+            return self.bytes(int(path.split("/")[2]))
         if section == "chunked":
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
@@ -134,6 +134,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    def bytes(self, count):
+        self.answer(200, b"", {"Content-Length": str(count)})
+        while count and self.command != "HEAD":
+            count -= self.wfile.write(BLOCK[:count])
 
     def framing(self):
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":

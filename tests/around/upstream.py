@@ -21,6 +21,8 @@ class Upstreams:
     def __init__(self, count, names):
         self.names = names
         self.urls = []
+        self._servers = []
+        self._connections = set()
         self.forwarded = [0] * count
         self.tunneled = [0] * count
         self._loop = asyncio.new_event_loop()
@@ -34,18 +36,32 @@ class Upstreams:
         return [forwarded + tunneled for forwarded, tunneled in zip(self.forwarded, self.tunneled)]
 
     def stop(self):
+        asyncio.run_coroutine_threadsafe(self._hang_up(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
+    async def _hang_up(self):
+        for server in self._servers:
+            server.close()
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
     async def _listen(self, number):
         async def serve(reader, writer):
+            # asyncio itself would let go of a task that waits for an origin only.
+            self._connections.add(asyncio.current_task())
             # A peer that goes away in the middle ends this connection, and is its own affair.
-            with contextlib.suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
+            gone = (OSError, EOFError, ValueError, asyncio.LimitOverrunError, asyncio.CancelledError)
+            with contextlib.suppress(*gone):
                 while await self._exchange(number, reader, writer):
                     pass
             writer.close()
+            self._connections.discard(asyncio.current_task())
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=HEAD_LIMIT)
+        self._servers.append(server)
         self.urls.append("http://127.0.0.1:%d" % server.sockets[0].getsockname()[1])
 
     async def _exchange(self, number, reader, writer):
@@ -110,6 +126,7 @@ async def forward(request, client, origin):
     ask = [f"Connection: Upgrade\r\nUpgrade: {upgrade[0]}" if upgrade else "Connection: close"]
     request.write(origin[1], *ask)
     upload = asyncio.ensure_future(copy_body(client[0], origin[1], request.framing() or 0))
+    upload.add_done_callback(lambda upload: is_client_gone(upload) and origin[1].close())
     try:
         while True:
             response = await Head.read(origin[0])
@@ -131,6 +148,10 @@ async def forward(request, client, origin):
         await asyncio.wait([upload])
         upload.cancelled() or upload.exception()  # looked at: an origin that answers early may reset the rest
         origin[1].close()
+
+
+def is_client_gone(upload):
+    return not upload.cancelled() and isinstance(upload.exception(), EOFError)
 
 
 async def copy_body(reader, writer, framing):
