@@ -34,6 +34,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const MAX_TOLD: usize = 64;
 /// Descriptors that are not for clients: listeners, Redis, epoll, logs, name resolution.
 const RESERVED_DESCRIPTORS: usize = 64;
+/// Idle upstream connections of a worker. In a pool so large that a member's turn does not come again in time, more of them
+/// would only be kept in vain.
+const MOST_IDLE: usize = 4096;
 /// Bulk tunnels at once that have the kernel move their bytes; more are copied.
 const MOST_PIPES: usize = 256;
 /// A soft limit is raised to the hard one, up to here: more would only invite the kernel to refuse memory.
@@ -133,7 +136,7 @@ where
                 .map_err(|error| format!("cannot start a worker: {error}"))?;
             let result = runtime.block_on(async {
                 let pool = connect()?;
-                let max_idle = (crowd.limit / count).max(1);
+                let max_idle = (crowd.limit / count).clamp(1, MOST_IDLE);
                 let worker = Worker::new(config, pool, max_idle, pipes, address, via, CancellationToken::new());
                 let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
                 Acceptor { worker: Arc::new(worker), crowd, index, clients: TaskTracker::new() }

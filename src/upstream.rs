@@ -7,7 +7,6 @@
 //! this worker. Cost: one hash lookup per allocation.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,10 +53,51 @@ pub(crate) struct Upstreams {
 }
 
 /// A cache in two halves: when the young one is full it becomes the old one, and what nobody asked for is gone.
+///
+/// A pool that is far larger than the cache is walked round and round, and each member is gone before its turn comes again.
+/// When that shows, members are let go at once for a while, which is cheaper than keeping them in vain.
 #[derive(Default)]
 struct Generations {
     young: HashMap<Name, Arc<Upstream>>,
     old: HashMap<Name, Arc<Upstream>>,
+    /// Members found, since the young half was last empty.
+    found: usize,
+    /// Members that are not to be kept.
+    passing: usize,
+}
+
+impl Generations {
+    fn find(&mut self, name: &Name) -> Option<Arc<Upstream>> {
+        let upstream = match self.young.get(name) {
+            Some(upstream) => upstream.clone(),
+            None => {
+                let upstream = self.old.remove(name)?;
+                self.insert(&upstream);
+                upstream
+            }
+        };
+        self.found += 1;
+        Some(upstream)
+    }
+
+    fn keep(&mut self, upstream: &Arc<Upstream>) {
+        if self.passing > 0 {
+            self.passing -= 1;
+        } else {
+            self.insert(upstream);
+        }
+    }
+
+    fn insert(&mut self, upstream: &Arc<Upstream>) {
+        if self.young.len() >= CACHED {
+            if self.found < CACHED / 8 {
+                self.passing = 4 * CACHED;
+            }
+            self.found = 0;
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(upstream.member.name().clone(), upstream.clone());
+    }
 }
 
 impl Upstreams {
@@ -77,21 +117,13 @@ impl Upstreams {
     /// Why the member cannot be used.
     pub(crate) fn get(&self, name: &Name) -> Result<Arc<Upstream>, Malformed> {
         let mut known = lock(&self.known);
-        if let Some(upstream) = known.young.get(name) {
-            return Ok(upstream.clone());
+        if let Some(upstream) = known.find(name) {
+            return Ok(upstream);
         }
-        let upstream = match known.old.remove(name) {
-            Some(upstream) => upstream,
-            // A copy: the name may be a slice of everything that was read from Redis with it.
-            None => Arc::new(Upstream::new(Member::parse(&Name::copy_from_slice(name))?)),
-        };
-        if known.young.len() >= CACHED {
-            known.old = std::mem::take(&mut known.young);
-        }
-        match known.young.entry(upstream.member.name().clone()) {
-            Entry::Occupied(entry) => Ok(entry.get().clone()),
-            Entry::Vacant(entry) => Ok(entry.insert(upstream).clone()),
-        }
+        // A copy: the name may be a slice of everything that was read from Redis with it.
+        let upstream = Arc::new(Upstream::new(Member::parse(&Name::copy_from_slice(name))?));
+        known.keep(&upstream);
+        Ok(upstream)
     }
 
     /// A socket that can be used at once, if one is kept.
@@ -131,7 +163,7 @@ impl Upstreams {
     }
 
     fn keep<C>(&self, upstream: &Arc<Upstream>, idle: &Mutex<Vec<Idle<C>>>, connection: C) {
-        if self.idle_count.load(Ordering::Relaxed) >= self.max_idle {
+        if self.idle_timeout.is_zero() || self.idle_count.load(Ordering::Relaxed) >= self.max_idle {
             return;
         }
         self.idle_count.fetch_add(1, Ordering::Relaxed);
@@ -198,5 +230,21 @@ mod tests {
         }
         let known = lock(&upstreams.known);
         assert!(known.young.len() <= CACHED && known.old.len() <= CACHED);
+    }
+
+    #[test]
+    fn a_pool_far_larger_than_the_cache_passes_and_a_smaller_one_is_kept_again() {
+        let upstreams = Upstreams::new(0, Duration::from_secs(5));
+        let name = |i: usize| Name::from(format!("http://10.0.{}.1:{}", i / 60_000, i % 60_000 + 1).into_bytes());
+        for i in 0..2 * CACHED {
+            upstreams.get(&name(i)).unwrap();
+        }
+        let passing = lock(&upstreams.known).passing;
+        assert!(passing > 0, "kept in vain");
+        for i in 0..passing {
+            upstreams.get(&name(2 * CACHED + i)).unwrap();
+        }
+        let few = upstreams.get(&name(7)).unwrap();
+        assert!(Arc::ptr_eq(&few, &upstreams.get(&name(7)).unwrap()));
     }
 }
