@@ -45,3 +45,6 @@ mod retry;
 
 pub mod cli;
 pub mod demo;
+
+#[cfg(fuzzing)]
+pub mod fuzzing;

@@ -377,7 +377,7 @@ async fn pass(line: &mut Line, socket: &mut TcpStream, body: &mut Body, deadline
 }
 
 /// How far an answer's body has come.
-struct Body {
+pub(crate) struct Body {
     framing: Framing,
     /// Of a body with a length.
     left: u64,
@@ -385,16 +385,16 @@ struct Body {
     trailers: Vec<u8>,
     /// Bytes of the body that went to the client.
     passed: u64,
-    is_over: bool,
+    pub(crate) is_over: bool,
     /// More came than belongs to the answer; the connection cannot be trusted again.
-    has_surplus: bool,
+    pub(crate) has_surplus: bool,
 }
 
 /// The trailer section may be this long.
 const MAX_TRAILERS: usize = 16 << 10;
 
 impl Body {
-    fn new(framing: Framing) -> Self {
+    pub(crate) fn new(framing: Framing) -> Self {
         let left = if let Framing::Length(length) = framing { length } else { 0 };
         let is_over = matches!(framing, Framing::Nothing | Framing::Length(0));
         Self {
@@ -409,7 +409,7 @@ impl Body {
     }
 
     /// How many of `bytes` are passed on as they are; what follows them goes to `tail`.
-    fn take(&mut self, bytes: &[u8], tail: &mut Vec<u8>) -> Result<usize, Nonsense> {
+    pub(crate) fn take(&mut self, bytes: &[u8], tail: &mut Vec<u8>) -> Result<usize, Nonsense> {
         let (mut taken, mut used) = (0, 0);
         match self.framing {
             Framing::UntilClose => (taken, used) = (bytes.len(), bytes.len()),

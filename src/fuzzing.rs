@@ -1,0 +1,167 @@
+//! What the fuzz targets reach of this crate: the readers of foreign bytes, in types that anyone can name.
+//!
+//! Only there with `--cfg fuzzing`, which cargo-fuzz sets; no part of the library.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::{HeaderMap, HeaderValue};
+use hyper::{Method, Uri, Version};
+use tokio::net::TcpStream;
+
+use crate::member::Member;
+use crate::{head, headers, plain, target, tunnel};
+
+/// [`head::Request`].
+#[derive(Debug)]
+pub enum Request {
+    /// Not yet a whole head.
+    Partial,
+    /// A plain request.
+    Plain(Plain),
+    /// For hyper.
+    Unusual,
+    /// Refused.
+    Ambiguous,
+}
+
+/// [`head::Plain`].
+#[derive(Debug, PartialEq)]
+pub struct Plain {
+    /// Of the head it was read from.
+    pub length: usize,
+    /// Its method.
+    pub method: Method,
+    /// Where to.
+    pub to: Authority,
+    /// Whether the client goes on.
+    pub keeps_alive: bool,
+    /// Whether `Via` names the pseudonym.
+    pub has_been_here: bool,
+    /// The head for the upstream proxy.
+    pub head: Vec<u8>,
+}
+
+/// [`target::Authority`], with what it is shown as.
+#[derive(Debug, PartialEq)]
+pub struct Authority {
+    /// The value of `Host`.
+    pub text: HeaderValue,
+    /// Without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// In a log.
+    pub shown: String,
+}
+
+impl From<target::Authority> for Authority {
+    fn from(to: target::Authority) -> Self {
+        Self { shown: to.to_string(), text: to.text, host: to.host, port: to.port }
+    }
+}
+
+/// [`head::read_request`] and [`head::Plain::head_for`].
+pub fn read_request(bytes: &[u8], pseudonym: Option<&str>, member: &Member, via: Option<&HeaderValue>) -> Request {
+    match head::read_request(bytes, pseudonym) {
+        head::Request::Partial => Request::Partial,
+        head::Request::Unusual => Request::Unusual,
+        head::Request::Ambiguous => Request::Ambiguous,
+        head::Request::Plain(mut plain, length) => Request::Plain(Plain {
+            length,
+            method: plain.method.clone(),
+            to: plain.to.clone().into(),
+            keeps_alive: plain.keeps_alive,
+            has_been_here: plain.has_been_here,
+            head: plain.head_for(member, via).to_vec(),
+        }),
+    }
+}
+
+/// What becomes of a request without a body when hyper has read it: [`target::read`], [`headers::of_request`],
+/// [`headers::has_been_through`].
+pub fn read_by_hyper(
+    (method, uri, version): (&Method, &Uri, Version),
+    fields: &HeaderMap,
+    pseudonym: &str,
+) -> Option<(Authority, HeaderMap, bool)> {
+    let to = target::read(method, uri, version, fields).ok()?;
+    let sent = headers::of_request(fields, headers::Wishes::of(fields).ok()?, &to.text, None, None);
+    Some((to.into(), sent, headers::has_been_through(fields, pseudonym)))
+}
+
+/// [`target::Authority::parse`].
+pub fn parse_authority(text: &str, default_port: Option<u16>) -> Option<Authority> {
+    target::Authority::parse(text, default_port).ok().map(Authority::from)
+}
+
+/// [`head::Framing`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the same names")]
+pub enum Framing {
+    Nothing,
+    Length(u64),
+    Chunked,
+    UntilClose,
+}
+
+/// [`head::Response`].
+#[derive(Debug, PartialEq)]
+#[expect(missing_docs, reason = "the same names")]
+pub struct Response {
+    pub status: u16,
+    pub framing: Framing,
+    pub keeps_alive: bool,
+    pub length: usize,
+}
+
+/// [`head::read_response`].
+pub fn read_response(bytes: &[u8], method: &Method, out: &mut Vec<u8>) -> Result<Option<Response>, ()> {
+    let read = head::read_response(bytes, method, out).map_err(|head::Nonsense| ())?;
+    Ok(read.map(|head::Response { status, framing, keeps_alive, length }| {
+        let framing = match framing {
+            head::Framing::Nothing => Framing::Nothing,
+            head::Framing::Length(length) => Framing::Length(length),
+            head::Framing::Chunked => Framing::Chunked,
+            head::Framing::UntilClose => Framing::UntilClose,
+        };
+        Response { status, framing, keeps_alive, length }
+    }))
+}
+
+/// What the client gets of a body that comes in `pieces`, whether it is over and whether more came ([`plain::Body`]).
+pub fn pass_body<'a>(
+    framing: Framing,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<(Vec<u8>, bool, bool), ()> {
+    let mut body = plain::Body::new(match framing {
+        Framing::Nothing => head::Framing::Nothing,
+        Framing::Length(length) => head::Framing::Length(length),
+        Framing::Chunked => head::Framing::Chunked,
+        Framing::UntilClose => head::Framing::UntilClose,
+    });
+    let mut out = Vec::new();
+    for piece in pieces {
+        let mut tail = Vec::new();
+        let taken = body.take(piece, &mut tail).map_err(|head::Nonsense| ())?;
+        out.extend_from_slice(&piece[..taken]);
+        out.append(&mut tail);
+    }
+    Ok((out, body.is_over, body.has_surplus))
+}
+
+/// How much of a head that came in pieces, ending at `ends`, is read ([`head::Pieces`]).
+pub fn worth_reading(bytes: &[u8], ends: impl IntoIterator<Item = usize>) -> Vec<usize> {
+    let mut pieces = head::Pieces::default();
+    ends.into_iter().filter(|&end| pieces.are_worth_reading(&bytes[..end])).collect()
+}
+
+/// [`tunnel::open`]: the socket, the bytes behind the reply's head, the head for the client; or the failure's name.
+pub async fn open_tunnel(
+    member: &Member,
+    request: &[u8],
+    within: Duration,
+) -> Result<(TcpStream, Bytes, Vec<u8>), String> {
+    let (far, head) = tunnel::open(member, request, within).await.map_err(|failure| format!("{failure:?}"))?;
+    Ok((far.socket, far.early, head))
+}
