@@ -136,20 +136,20 @@ fn rewrite(head: &httparse::Request<'_, '_>, pseudonym: Option<&str>) -> Option<
     if host.is_none() {
         field(&mut bytes, "Host", authority.as_bytes());
     }
-    let mut has_been_here = false;
     for line in head.headers.iter() {
         match Known::of(line.name) {
             Known::Host => field(&mut bytes, line.name, authority.as_bytes()),
             Known::HopByHop | Known::Unusual => {}
-            _ if connection.name(line.name) => {}
-            other => {
-                if let (Known::Via, Some(pseudonym)) = (other, pseudonym) {
-                    has_been_here |= line.value.windows(pseudonym.len()).any(|word| word == pseudonym.as_bytes());
-                }
-                field(&mut bytes, line.name, line.value);
-            }
+            // Framing is not the Connection field's to drop.
+            known if known != Known::Body && connection.name(line.name) => {}
+            _ => field(&mut bytes, line.name, line.value),
         }
     }
+    let has_been_here = pseudonym.is_some_and(|pseudonym| {
+        let via = head.headers.iter().filter(|line| Known::of(line.name) == Known::Via);
+        via.flat_map(|line| line.value.split(|&b| b == b',' || b.is_ascii_whitespace()))
+            .any(|word| word == pseudonym.as_bytes())
+    });
     Some(Plain {
         method: Method::from_bytes(method.as_bytes()).ok()?,
         to,
@@ -227,7 +227,7 @@ fn translate(
     let status = head.code.filter(|code| (100..=999).contains(code)).ok_or(Nonsense)?;
     let is_modern = head.version == Some(1);
     let connection = Options::of(head.headers);
-    let framing = framing(head, status, method, is_modern)?;
+    let (framing, stated) = framing(head, status, method, is_modern)?;
     let opens_tunnel = method == Method::CONNECT && (200..300).contains(&status);
     if opens_tunnel {
         // Clients look for 200 and, some of them, for these words.
@@ -239,6 +239,7 @@ fn translate(
         out.extend_from_slice(head.reason.unwrap_or_default().as_bytes());
         out.extend_from_slice(b"\r\n");
     }
+    let states_no_length = status < 200 || status == 204 || method == Method::CONNECT;
     let mut has_framing = false;
     for line in head.headers.iter() {
         match Known::of(line.name) {
@@ -250,13 +251,9 @@ fn translate(
             }
             Known::Body => match framing {
                 // One clean length, where it stood first. An answer without a body may state one that it would have.
-                Framing::Length(length) if !has_framing => {
+                Framing::Length(_) | Framing::Nothing if !has_framing && !states_no_length => {
                     has_framing = true;
-                    field(out, line.name, HeaderValue::from(length).as_bytes());
-                }
-                Framing::Nothing if !has_framing && status >= 200 && status != 204 && !opens_tunnel => {
-                    has_framing = true;
-                    field(out, line.name, line.value);
+                    field(out, line.name, HeaderValue::from(stated.unwrap_or_default()).as_bytes());
                 }
                 _ => {}
             },
@@ -269,17 +266,17 @@ fn translate(
     Ok(Response { status, framing, keeps_alive, length })
 }
 
-/// RFC 9112 §6.3, refusing what it lets a recipient guess: several lengths that differ, a coding other than chunked, any
-/// coding in HTTP/1.0.
+/// The framing, and the length that is stated, by RFC 9112 §6.3, refusing what it lets a recipient guess: several
+/// lengths that differ, a coding other than chunked, any coding in HTTP/1.0.
 fn framing(
     head: &httparse::Response<'_, '_>,
     status: u16,
     method: &Method,
     is_modern: bool,
-) -> Result<Framing, Nonsense> {
+) -> Result<(Framing, Option<u64>), Nonsense> {
     if method == Method::CONNECT {
         // What follows a 2xx is the tunnel's, whatever the fields say (RFC 9110 §9.3.6); after a refusal we close.
-        return Ok(Framing::Nothing);
+        return Ok((Framing::Nothing, None));
     }
     let (mut length, mut codings) = (None, 0);
     for line in head.headers.iter().filter(|line| Known::of(line.name) == Known::Body) {
@@ -301,13 +298,14 @@ fn framing(
             length = Some(value);
         }
     }
-    Ok(match (status, length) {
+    let framing = match (status, length) {
         (100..=199 | 204 | 304, _) => Framing::Nothing,
         _ if method == Method::HEAD => Framing::Nothing,
         _ if codings > 0 => Framing::Chunked,
         (_, Some(length)) => Framing::Length(length),
         _ => Framing::UntilClose,
-    })
+    };
+    Ok((framing, length))
 }
 
 /// The trailer section of a chunked body, read off the front of `bytes`: its length, and what of it may reach the client,
@@ -505,6 +503,28 @@ mod tests {
     }
 
     #[test]
+    fn framing_survives_a_connection_line_that_names_it() {
+        let sent =
+            "POST http://h/ HTTP/1.1\r\nHost: h\r\nConnection: content-length, host\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(request(sent).unwrap().0, "POST http://h/ HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n");
+    }
+
+    #[test]
+    fn a_loop_is_a_whole_pseudonym_in_via() {
+        let has_been_here = |fields: &str| {
+            let head = format!("GET http://h/ HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n");
+            match read_request(head.as_bytes(), Some("gw-1")) {
+                Request::Plain(plain, _) => plain.has_been_here,
+                _ => panic!("not plain"),
+            }
+        };
+        assert!(has_been_here("Via: 1.0 a, 1.1 gw-1") && has_been_here("Via: 1.1 a\r\nVia: 1.1\tgw-1 (x)"));
+        // Not even a client that wants the field dropped can hide it.
+        assert!(has_been_here("Connection: via\r\nVia: 1.1 gw-1"));
+        assert!(!has_been_here("Via: 1.1 gw-10, 1.1 my-gw-1") && !has_been_here("X: gw-1"));
+    }
+
+    #[test]
     fn both_lengths_in_either_order_are_ambiguous() {
         for fields in
             ["Content-Length: 5\r\nTransfer-Encoding: chunked", "transfer-encoding: x\r\nA: b\r\ncontent-length: 0"]
@@ -550,7 +570,9 @@ mod tests {
             (&*head, framing, keeps_alive),
             ("HTTP/1.1 200 OK\r\nContent-Length: 123\r\n", Framing::Nothing, true)
         );
-        assert_eq!(response("HTTP/1.1 304 N\r\nContent-Length: 9\r\n\r\n", Method::GET).unwrap().1, Framing::Nothing);
+        let (head, framing, _) =
+            response("HTTP/1.1 304 N\r\nContent-Length: 09, 9\r\nContent-Length: 9\r\n\r\n", Method::GET).unwrap();
+        assert_eq!((&*head, framing), ("HTTP/1.1 304 N\r\nContent-Length: 9\r\n", Framing::Nothing));
         assert_eq!(
             response("HTTP/1.1 204 N\r\nContent-Length: 0\r\n\r\n", Method::GET).unwrap().0,
             "HTTP/1.1 204 N\r\n"

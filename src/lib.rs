@@ -46,5 +46,5 @@ mod retry;
 pub mod cli;
 pub mod demo;
 
-#[cfg(fuzzing)]
-pub mod fuzzing;
+#[cfg(feature = "internals")]
+pub mod internals;

@@ -72,6 +72,8 @@ pub(crate) async fn open(member: &Member, request: &[u8], within: Duration) -> R
                 let Some(response) = read.map_err(|_| Failure::Nonsense)? else { break };
                 reply.advance(response.length);
                 match response.status {
+                    // Nobody asked to switch, and what follows is no longer HTTP.
+                    101 => return Err(Failure::Nonsense),
                     // An interim reply; the final one follows.
                     100..=199 => pieces = Pieces::default(),
                     200..=299 => return Ok((reply.freeze(), head)),
@@ -272,5 +274,24 @@ impl Way<'_> {
             // A megabyte at a time is plenty; others of this worker want their turn.
             consume_budget().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reply_that_switches_protocols_is_nonsense() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let member = Member::parse(&listener.local_addr().unwrap().to_string().into()).unwrap();
+        let upstream = async {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let reply = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\n";
+            socket.write_all(reply).await.unwrap();
+            socket
+        };
+        let (opened, _socket) = tokio::join!(open(&member, b"CONNECT", Duration::from_secs(5)), upstream);
+        assert!(matches!(opened, Err(Failure::Nonsense)));
     }
 }

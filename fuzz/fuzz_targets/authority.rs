@@ -6,7 +6,7 @@
 use std::net::Ipv6Addr;
 use std::sync::LazyLock;
 
-use evenkeel::fuzzing::{self, Authority, Request};
+use evenkeel::internals::{self, Authority, Request};
 use evenkeel::member::{Member, Name};
 use hyper::header::{HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Uri, Version};
@@ -15,8 +15,8 @@ use libfuzzer_sys::fuzz_target;
 static MEMBER: LazyLock<Member> = LazyLock::new(|| Member::parse(&Name::from_static(b"h:1")).unwrap());
 
 fuzz_target!(|text: &str| {
-    let strict = fuzzing::parse_authority(text, None);
-    let loose = fuzzing::parse_authority(text, Some(80));
+    let strict = internals::parse_authority(text, None);
+    let loose = internals::parse_authority(text, Some(80));
     if let Some(to) = &strict {
         assert_eq!(Some(to), loose.as_ref(), "a default port changes a stated one");
     }
@@ -37,7 +37,7 @@ fn check(text: &str, to: &Authority) {
     let odd = |b: u8| !b.is_ascii_graphic() || b"@/?#%\\<>\"{}|^`".contains(&b);
     assert!(!text.bytes().any(odd), "{text:?}");
     // What is logged leads to the same place.
-    let again = fuzzing::parse_authority(&to.shown, None).expect("what is shown can be read");
+    let again = internals::parse_authority(&to.shown, None).expect("what is shown can be read");
     assert_eq!((&again.host, again.port, &again.shown), (&to.host, to.port, &to.shown));
 
     let uri: Uri = format!("http://{text}/").parse().expect("a URL can be made of it");
@@ -71,7 +71,7 @@ fn second(text: &str) -> Option<(&str, u16)> {
 /// Both ways through the gateway find the same place in a whole target, or one of them finds none.
 fn check_target(method: Method, target: &str) {
     let head = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n\r\n");
-    let short = match fuzzing::read_request(head.as_bytes(), None, &MEMBER, None) {
+    let short = match internals::read_request(head.as_bytes(), None, &MEMBER, None) {
         Request::Plain(plain) if plain.length == head.len() => Some(plain.to),
         _ => None,
     };
@@ -81,7 +81,7 @@ fn check_target(method: Method, target: &str) {
     let Ok(uri) = target.parse::<Uri>() else {
         return short.iter().for_each(|to| check(to.text.to_str().unwrap(), to));
     };
-    let long = fuzzing::read_by_hyper((&method, &uri, Version::HTTP_11), &fields, "x").map(|(to, ..)| to);
+    let long = internals::read_by_hyper((&method, &uri, Version::HTTP_11), &fields, "x").map(|(to, ..)| to);
     if let Some(to) = short.as_ref().or(long.as_ref()) {
         check(to.text.to_str().unwrap(), to);
     }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use evenkeel::fuzzing;
+use evenkeel::internals;
 use evenkeel::member::{Member, Name};
 use evenkeel_fuzz::{Cuts, HOP_BY_HOP, Head, Lines, Read, is_one_of};
 use libfuzzer_sys::fuzz_target;
@@ -39,7 +39,7 @@ impl World {
         Self { runtime, listener, port, turn: 0 }
     }
 
-    /// What [`fuzzing::open_tunnel`] makes of a reply: the head for the client and all bytes of the tunnel.
+    /// What [`internals::open_tunnel`] makes of a reply: the head for the client and all bytes of the tunnel.
     fn open(&mut self, pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>), String> {
         // Another loopback address each time: thousands of connections a second leave ports behind.
         self.turn = (self.turn + 1) % 0xff_fffe;
@@ -63,7 +63,7 @@ impl World {
             socket
         };
         let gateway = async {
-            let (mut socket, early, head) = fuzzing::open_tunnel(&member, REQUEST, PATIENCE).await?;
+            let (mut socket, early, head) = internals::open_tunnel(&member, REQUEST, PATIENCE).await?;
             let mut carried = early.to_vec();
             socket.read_to_end(&mut carried).await.unwrap();
             Ok((head, carried))

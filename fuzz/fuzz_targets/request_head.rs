@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use evenkeel::fuzzing::{self, Plain, Request};
+use evenkeel::internals::{self, Plain, Request};
 use evenkeel::member::{Member, Name};
 use evenkeel_fuzz::{Cuts, HOP_BY_HOP, Head, Lines, Read, is_one_of};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
@@ -22,7 +22,7 @@ static SECRET: LazyLock<Member> = LazyLock::new(|| Member::parse(&Name::from_sta
 
 fuzz_target!(|bytes: &[u8]| {
     let lenient = Head::read(bytes, Lines::Lenient);
-    let plain = match fuzzing::read_request(bytes, Some(PSEUDONYM), &PLAIN, None) {
+    let plain = match internals::read_request(bytes, Some(PSEUDONYM), &PLAIN, None) {
         Request::Plain(plain) => plain,
         Request::Partial => {
             assert!(!matches!(lenient, Read::Whole(_)), "a whole head is waited for");
@@ -45,7 +45,7 @@ fuzz_target!(|bytes: &[u8]| {
     check_head(&asked, &plain);
     check_other_way(&asked, &plain);
 
-    let Request::Plain(again) = fuzzing::read_request(&plain.head, Some(PSEUDONYM), &PLAIN, None) else {
+    let Request::Plain(again) = internals::read_request(&plain.head, Some(PSEUDONYM), &PLAIN, None) else {
         panic!("what goes out would not be taken")
     };
     assert_eq!(again.head, plain.head, "a second gateway would change it");
@@ -53,7 +53,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(again.to, plain.to);
 
     let via = HeaderValue::from_static("1.1 evenkeel-0123456789abcdef");
-    let Request::Plain(signed) = fuzzing::read_request(bytes, Some(PSEUDONYM), &SECRET, Some(&via)) else {
+    let Request::Plain(signed) = internals::read_request(bytes, Some(PSEUDONYM), &SECRET, Some(&via)) else {
         panic!("the member makes no difference")
     };
     let common = &plain.head[..plain.head.len() - 2];
@@ -65,10 +65,10 @@ fuzz_target!(|bytes: &[u8]| {
 fn check_pieces(head: &[u8], plain: &Plain) {
     let mut cuts = Cuts::of(head);
     let ends = cuts.ends(head);
-    let read = fuzzing::worth_reading(head, ends.iter().copied());
+    let read = internals::worth_reading(head, ends.iter().copied());
     assert_eq!(read.last(), Some(&head.len()), "nobody looks when the head is whole");
     for end in read.into_iter().chain(0..head.len().min(24)).chain(head.len().saturating_sub(5)..=head.len()) {
-        match fuzzing::read_request(&head[..end], Some(PSEUDONYM), &PLAIN, None) {
+        match internals::read_request(&head[..end], Some(PSEUDONYM), &PLAIN, None) {
             Request::Plain(same) if end == head.len() => assert_eq!(&same, plain),
             Request::Partial if end < head.len() => {}
             other => panic!("{end} of {} bytes are {other:?}", head.len()),
@@ -76,7 +76,7 @@ fn check_pieces(head: &[u8], plain: &Plain) {
     }
     let more = [head, b"GET http://victim.test/ HTTP/1.1\r\nHost: victim.test\r\n\r\n"].concat();
     assert!(
-        matches!(fuzzing::read_request(&more, Some(PSEUDONYM), &PLAIN, None), Request::Plain(same) if same == *plain)
+        matches!(internals::read_request(&more, Some(PSEUDONYM), &PLAIN, None), Request::Plain(same) if same == *plain)
     );
 }
 
@@ -138,7 +138,7 @@ fn check_other_way(asked: &Head<'_>, plain: &Plain) {
         fields.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_bytes(value).unwrap());
     }
     let version = if version == 1 { Version::HTTP_11 } else { Version::HTTP_10 };
-    let Some((to, other, has_been_here)) = fuzzing::read_by_hyper((&plain.method, &uri, version), &fields, PSEUDONYM)
+    let Some((to, other, has_been_here)) = internals::read_by_hyper((&plain.method, &uri, version), &fields, PSEUDONYM)
     else {
         // Only hyper cannot leave the path out.
         assert_eq!(plain.method, "OPTIONS", "one way takes it, the other refuses it");

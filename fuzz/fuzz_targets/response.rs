@@ -4,7 +4,7 @@
 //! and a body that ends where every reader finds its end, however the bytes arrive.
 #![no_main]
 
-use evenkeel::fuzzing::{self, Framing, Response};
+use evenkeel::internals::{self, Framing, Response};
 use evenkeel_fuzz::{Chunks, Cuts, HOP_BY_HOP, Head, Lines, Read, is_one_of};
 use hyper::Method;
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
 fn check_response(bytes: &[u8], method: &Method) {
     let lenient = Head::read(bytes, Lines::Lenient);
     let mut out = Vec::new();
-    let response = match fuzzing::read_response(bytes, method, &mut out) {
+    let response = match internals::read_response(bytes, method, &mut out) {
         Ok(Some(response)) => response,
         Ok(None) => {
             assert!(!matches!(lenient, Read::Whole(_)), "a whole head is waited for");
@@ -44,11 +44,11 @@ fn check_response(bytes: &[u8], method: &Method) {
 
 fn check_pieces(head: &[u8], method: &Method, response: &Response, out: &[u8]) {
     let ends = Cuts::of(head).ends(head);
-    let read = fuzzing::worth_reading(head, ends);
+    let read = internals::worth_reading(head, ends);
     assert_eq!(read.last(), Some(&head.len()), "nobody looks when the head is whole");
     for end in read {
         let mut same = Vec::new();
-        match fuzzing::read_response(&head[..end], method, &mut same) {
+        match internals::read_response(&head[..end], method, &mut same) {
             Ok(Some(again)) if end == head.len() => assert_eq!((&again, &same[..]), (response, out)),
             Ok(None) if end < head.len() => {}
             other => panic!("{end} of {} bytes are {other:?}", head.len()),
@@ -108,7 +108,7 @@ fn check_head(came: &Head<'_>, method: &Method, response: &Response, out: &[u8])
     assert_eq!(head.code, Some(sent_status));
 
     let mut again = Vec::new();
-    let read = fuzzing::read_response(&whole, method, &mut again).expect("what goes out would be taken").unwrap();
+    let read = internals::read_response(&whole, method, &mut again).expect("what goes out would be taken").unwrap();
     assert_eq!((&again[..], read.framing), (out, response.framing), "a second gateway would change it");
 }
 
@@ -134,10 +134,10 @@ fn second_framing(head: &Head<'_>, minor: u8) -> Option<Framing> {
 
 /// A body is the same however it arrives, and ends where a second reader finds its end.
 fn check_body(bytes: &[u8], framing: Framing) {
-    let whole = fuzzing::pass_body(framing, (!bytes.is_empty()).then_some(bytes));
+    let whole = internals::pass_body(framing, (!bytes.is_empty()).then_some(bytes));
     let mut cuts = Cuts::of(bytes);
     for pieces in [bytes.chunks(1).collect(), cuts.pieces(bytes), cuts.pieces(bytes), cuts.pieces(bytes)] {
-        assert_eq!(fuzzing::pass_body(framing, pieces), whole, "it matters how a body arrives");
+        assert_eq!(internals::pass_body(framing, pieces), whole, "it matters how a body arrives");
     }
     let expected = match framing {
         Framing::Nothing => (Vec::new(), true, !bytes.is_empty()),
@@ -152,9 +152,9 @@ fn check_body(bytes: &[u8], framing: Framing) {
 }
 
 fn check_chunks(bytes: &[u8]) {
-    let whole = fuzzing::pass_body(Framing::Chunked, [bytes]);
+    let whole = internals::pass_body(Framing::Chunked, [bytes]);
     for pieces in [bytes.chunks(1).collect(), Cuts::of(bytes).pieces(bytes)] {
-        assert_eq!(fuzzing::pass_body(Framing::Chunked, pieces), whole, "it matters how a body arrives");
+        assert_eq!(internals::pass_body(Framing::Chunked, pieces), whole, "it matters how a body arrives");
     }
     let second = Chunks::read(bytes, Lines::Lenient);
     let Read::Whole(chunks) = second else {

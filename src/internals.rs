@@ -1,6 +1,8 @@
-//! What the fuzz targets reach of this crate: the readers of foreign bytes, in types that anyone can name.
+//! What fuzz targets and benches reach of this crate: the readers of foreign bytes, in types that anyone can name.
 //!
-//! Only there with `--cfg fuzzing`, which cargo-fuzz sets; no part of the library.
+//! Only there with the feature `internals`; no part of the library, and it changes without notice.
+
+#![expect(clippy::result_unit_err, reason = "a target asks whether, not why")]
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::member::Member;
 use crate::{head, headers, plain, target, tunnel};
 
-/// [`head::Request`].
+/// `head::Request`.
 #[derive(Debug)]
 pub enum Request {
     /// Not yet a whole head.
@@ -25,7 +27,7 @@ pub enum Request {
     Ambiguous,
 }
 
-/// [`head::Plain`].
+/// `head::Plain`.
 #[derive(Debug, PartialEq)]
 pub struct Plain {
     /// Of the head it was read from.
@@ -42,7 +44,7 @@ pub struct Plain {
     pub head: Vec<u8>,
 }
 
-/// [`target::Authority`], with what it is shown as.
+/// `target::Authority`, with what it is shown as.
 #[derive(Debug, PartialEq)]
 pub struct Authority {
     /// The value of `Host`.
@@ -61,7 +63,7 @@ impl From<target::Authority> for Authority {
     }
 }
 
-/// [`head::read_request`] and [`head::Plain::head_for`].
+/// `head::read_request` and `head::Plain::head_for`.
 pub fn read_request(bytes: &[u8], pseudonym: Option<&str>, member: &Member, via: Option<&HeaderValue>) -> Request {
     match head::read_request(bytes, pseudonym) {
         head::Request::Partial => Request::Partial,
@@ -78,8 +80,8 @@ pub fn read_request(bytes: &[u8], pseudonym: Option<&str>, member: &Member, via:
     }
 }
 
-/// What becomes of a request without a body when hyper has read it: [`target::read`], [`headers::of_request`],
-/// [`headers::has_been_through`].
+/// What becomes of a request without a body when hyper has read it: `target::read`, `headers::of_request`,
+/// `headers::has_been_through`.
 pub fn read_by_hyper(
     (method, uri, version): (&Method, &Uri, Version),
     fields: &HeaderMap,
@@ -90,12 +92,12 @@ pub fn read_by_hyper(
     Some((to.into(), sent, headers::has_been_through(fields, pseudonym)))
 }
 
-/// [`target::Authority::parse`].
+/// `target::Authority::parse`.
 pub fn parse_authority(text: &str, default_port: Option<u16>) -> Option<Authority> {
     target::Authority::parse(text, default_port).ok().map(Authority::from)
 }
 
-/// [`head::Framing`].
+/// `head::Framing`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the same names")]
 pub enum Framing {
@@ -105,7 +107,7 @@ pub enum Framing {
     UntilClose,
 }
 
-/// [`head::Response`].
+/// `head::Response`.
 #[derive(Debug, PartialEq)]
 #[expect(missing_docs, reason = "the same names")]
 pub struct Response {
@@ -115,7 +117,7 @@ pub struct Response {
     pub length: usize,
 }
 
-/// [`head::read_response`].
+/// `head::read_response`.
 pub fn read_response(bytes: &[u8], method: &Method, out: &mut Vec<u8>) -> Result<Option<Response>, ()> {
     let read = head::read_response(bytes, method, out).map_err(|head::Nonsense| ())?;
     Ok(read.map(|head::Response { status, framing, keeps_alive, length }| {
@@ -129,7 +131,7 @@ pub fn read_response(bytes: &[u8], method: &Method, out: &mut Vec<u8>) -> Result
     }))
 }
 
-/// What the client gets of a body that comes in `pieces`, whether it is over and whether more came ([`plain::Body`]).
+/// What the client gets of a body that comes in `pieces`, whether it is over and whether more came (`plain::Body`).
 pub fn pass_body<'a>(
     framing: Framing,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -150,13 +152,13 @@ pub fn pass_body<'a>(
     Ok((out, body.is_over, body.has_surplus))
 }
 
-/// How much of a head that came in pieces, ending at `ends`, is read ([`head::Pieces`]).
+/// How much of a head that came in pieces, ending at `ends`, is read (`head::Pieces`).
 pub fn worth_reading(bytes: &[u8], ends: impl IntoIterator<Item = usize>) -> Vec<usize> {
     let mut pieces = head::Pieces::default();
     ends.into_iter().filter(|&end| pieces.are_worth_reading(&bytes[..end])).collect()
 }
 
-/// [`tunnel::open`]: the socket, the bytes behind the reply's head, the head for the client; or the failure's name.
+/// `tunnel::open`: the socket, the bytes behind the reply's head, the head for the client; or the failure's name.
 pub async fn open_tunnel(
     member: &Member,
     request: &[u8],
