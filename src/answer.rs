@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::gateway::Worker;
 use crate::record::{Ended, Record};
 use crate::upload::{Source, Upload};
-use crate::upstream::Upstream;
+use crate::upstream::{Origin, Upstream};
 
 /// What hyper writes to the client behind the head.
 pub(crate) struct Answer {
@@ -39,6 +39,7 @@ pub(crate) struct Connection {
     pub(crate) worker: Arc<Worker>,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) sender: SendRequest<Upload>,
+    pub(crate) origin: Origin,
 }
 
 impl Answer {
@@ -74,9 +75,9 @@ impl Content {
     fn settle(&mut self) {
         if let Self::Relayed { body, connection } = self
             && body.is_end_stream()
-            && let Some(Connection { worker, upstream, sender }) = connection.take()
+            && let Some(Connection { worker, upstream, sender, origin }) = connection.take()
         {
-            worker.upstreams.keep_sender(&upstream, sender);
+            worker.upstreams.keep_sender(&upstream, sender, origin);
         }
     }
 }

@@ -1,51 +1,136 @@
-//! Reach an upstream proxy: resolve its name if it has one, connect, give up in time.
+//! Reach the origin as a pool member says: TCP to an HTTP proxy, TLS over it, a SOCKS handshake, or no proxy at all.
+//!
+//! What comes back is a connection on which a request can be said. With an HTTP proxy it leads to the proxy, with every other
+//! kind of member to the one origin it was dialed for. All steps together have one deadline.
+//! Names: the proxy's is resolved here; the target's only for `socks4`, `socks5` and `direct`, which ask for that.
 //!
 //! Not here: what is said on the connection ([`crate::forward`], [`crate::tunnel`]).
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::{Instant, timeout_at};
 
-use crate::error::Failure;
-use crate::member::{Host, Member};
+use crate::error::{Failure, Peer};
+use crate::member::{Host, Kind, Member, Socks};
+use crate::socks;
+use crate::stream::Stream;
+use crate::target::Authority;
+use crate::tls;
 
-/// A connection to the upstream proxy, with Nagle's algorithm off: heads and handshakes are small.
-///
-/// Several addresses of one name are tried in the resolver's order; each gets an equal share of the time left.
+/// A connection through `member`, which leads to `to` if the member is no HTTP proxy.
 ///
 /// # Errors
-/// [`Failure::Dns`], [`Failure::Refused`], [`Failure::DialTimeout`]; [`Failure::AtLimit`] without descriptors.
-pub(crate) async fn connect(member: &Member, deadline: Instant) -> Result<TcpStream, Failure> {
+/// [`Failure::Dns`], [`Failure::Refused`], [`Failure::DialTimeout`]; [`Failure::AtLimit`] without descriptors; those of
+/// [`tls::connect`] and [`socks::open`].
+pub(crate) async fn connect(member: &Member, to: &Authority, deadline: Instant) -> Result<Stream, Failure> {
+    match member.kind() {
+        Kind::Http { address, tls: None, .. } => {
+            tcp(Peer::Proxy, &address.host, address.port, None, deadline).await.map(Stream::Tcp)
+        }
+        // On the heap: what these need is much, and every request would carry the room for it.
+        kind => Box::pin(connect_further(kind, to, deadline)).await,
+    }
+}
+
+async fn connect_further(kind: &Kind, to: &Authority, deadline: Instant) -> Result<Stream, Failure> {
+    let within = deadline.saturating_duration_since(Instant::now());
+    let timed_out = |_| Failure::DialTimeout(Peer::Proxy, within);
+    match kind {
+        Kind::Http { address, tls, .. } => {
+            let socket = tcp(Peer::Proxy, &address.host, address.port, None, deadline).await?;
+            let Some(tls) = tls else { return Ok(Stream::Tcp(socket)) };
+            let socket = timeout_at(deadline, tls::connect(tls, socket)).await.map_err(timed_out)??;
+            Ok(Stream::Tls(Box::new(socket)))
+        }
+        Kind::Socks { address, protocol, login } => {
+            let host = target_for(*protocol, to, deadline).await?;
+            let mut socket = tcp(Peer::Proxy, &address.host, address.port, None, deadline).await?;
+            let handshake = socks::open(&mut socket, *protocol, login.as_ref(), &host, to.port);
+            timeout_at(deadline, handshake).await.map_err(timed_out)??;
+            Ok(Stream::Tcp(socket))
+        }
+        Kind::Direct { from } => {
+            tcp(Peer::Target, &Host::of_target(&to.host), to.port, *from, deadline).await.map(Stream::Tcp)
+        }
+    }
+}
+
+/// The target as a SOCKS proxy is asked for it: some resolve its name themselves, for others that is done here.
+async fn target_for(protocol: Socks, to: &Authority, deadline: Instant) -> Result<Host, Failure> {
+    match (Host::of_target(&to.host), protocol) {
+        (host @ Host::Name(_), Socks::V4 | Socks::V5) => {
+            let found = resolve(Peer::Target, &host, to.port, deadline).await?;
+            let usable = found.iter().map(SocketAddr::ip).find(|ip| protocol == Socks::V5 || ip.is_ipv4());
+            usable
+                .map(Host::Ip)
+                .ok_or(Failure::Unroutable("its name has no address that the proxy's protocol can carry"))
+        }
+        (host, _) => Ok(host),
+    }
+}
+
+/// A TCP connection, with Nagle's algorithm off: heads and handshakes are small.
+///
+/// Several addresses of one name are tried in the resolver's order; each gets an equal share of the time left.
+/// `from`: this machine's address to dial from.
+async fn tcp(
+    peer: Peer,
+    host: &Host,
+    port: u16,
+    from: Option<IpAddr>,
+    deadline: Instant,
+) -> Result<TcpStream, Failure> {
     let started = Instant::now();
-    let timed_out = || Failure::DialTimeout(deadline.saturating_duration_since(started));
-    let socket = match member.host() {
-        Host::Ip(ip) => {
-            let address = SocketAddr::new(*ip, member.port());
-            timeout_at(deadline, TcpStream::connect(address)).await.map_err(|_| timed_out())?
-        }
-        Host::Name(name) => {
-            let lookup = tokio::net::lookup_host((name.as_str(), member.port()));
-            let found = timeout_at(deadline, lookup).await.map_err(|_| timed_out())?.map_err(Failure::Dns)?;
-            connect_any(&found.collect::<Vec<_>>(), deadline).await.ok_or_else(timed_out)?
-        }
-    };
-    let socket = socket.map_err(Failure::from_dial)?;
+    let mut addresses = resolve(peer, host, port, deadline).await?;
+    addresses.retain(|address| from.is_none_or(|from| from.is_ipv4() == address.is_ipv4()));
+    if addresses.is_empty() {
+        return Err(Failure::Unroutable("it has no address of the family to dial from"));
+    }
+    let socket = connect_any(&addresses, from, deadline).await;
+    let socket = socket.ok_or_else(|| Failure::DialTimeout(peer, deadline.saturating_duration_since(started)))?;
+    let socket = socket.map_err(|error| Failure::from_dial(peer, error))?;
     // Refused only on a socket that is already gone, which the first write reports better.
     let _ = socket.set_nodelay(true);
     Ok(socket)
 }
 
-/// `None`: the last address tried ran into the deadline.
-async fn connect_any(addresses: &[SocketAddr], deadline: Instant) -> Option<io::Result<TcpStream>> {
-    let mut last = Some(Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
+async fn resolve(peer: Peer, host: &Host, port: u16, deadline: Instant) -> Result<Vec<SocketAddr>, Failure> {
+    let name = match host {
+        Host::Ip(ip) => return Ok(vec![SocketAddr::new(*ip, port)]),
+        Host::Name(name) => name.as_str(),
+    };
+    let within = deadline.saturating_duration_since(Instant::now());
+    let lookup = timeout_at(deadline, lookup_host((name, port))).await;
+    let found = lookup.map_err(|_| Failure::DialTimeout(peer, within))?.map_err(|error| Failure::Dns(peer, error))?;
+    let found: Vec<_> = found.collect();
+    if found.is_empty() {
+        return Err(Failure::Dns(peer, io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
+    }
+    Ok(found)
+}
+
+/// `None`: the last address tried ran into the deadline. There is at least one.
+async fn connect_any(
+    addresses: &[SocketAddr],
+    from: Option<IpAddr>,
+    deadline: Instant,
+) -> Option<io::Result<TcpStream>> {
+    let mut last = None;
     for (tried, address) in addresses.iter().enumerate() {
         let share = deadline.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
-        last = timeout_at(Instant::now() + share, TcpStream::connect(address)).await.ok();
+        last = timeout_at(Instant::now() + share, connect_from(from, *address)).await.ok();
         if matches!(last, Some(Ok(_))) {
             break;
         }
     }
     last
+}
+
+async fn connect_from(from: Option<IpAddr>, to: SocketAddr) -> io::Result<TcpStream> {
+    let Some(from) = from else { return TcpStream::connect(to).await };
+    let socket = if from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.bind(SocketAddr::new(from, 0))?;
+    socket.connect(to).await
 }

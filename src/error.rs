@@ -11,20 +11,27 @@
 //! | [`Failure::Dns`] | upstream | 502 | dns_error | yes |
 //! | [`Failure::Refused`] | upstream | 502 | connection_refused | yes |
 //! | [`Failure::DialTimeout`] | upstream | 504 | connection_timeout | yes |
+//! | [`Failure::Tls`] | upstream | 502 | tls_protocol_error | yes |
+//! | [`Failure::Certificate`] | upstream | 502 | tls_certificate_error | yes |
+//! | [`Failure::Login`] | upstream | 502 | proxy_configuration_error | yes |
+//! | [`Failure::NotSocks`] | upstream | 502 | http_protocol_error | yes |
+//! | [`Failure::SocksRefused`] | upstream | 502 | connection_refused | yes |
+//! | [`Failure::Unroutable`] | upstream | 502 | destination_ip_unroutable | yes |
 //! | [`Failure::Closed`] | upstream | 502 | connection_terminated | yes, if safe |
 //! | [`Failure::Nonsense`] | upstream | 502 | http_protocol_error | yes, if safe |
 //! | [`Failure::HeadTimeout`] | upstream | 504 | http_response_timeout | no: the client has waited enough |
 //! | [`Failure::Credentials`] | upstream | 502 | proxy_configuration_error, received-status=407 | yes, if safe |
 //! | [`Failure::TunnelRefused`] | upstream | 502 | connection_refused, received-status=… | yes |
 //!
-//! What "safe" means is decided in [`crate::retry`].
+//! RFC 9209 knows no SOCKS: what is not SOCKS gets the name of what is not HTTP. What "safe" means is decided in [`crate::retry`].
 
-use std::io;
 use std::time::Duration;
+use std::{fmt, io};
 
 use hyper::StatusCode;
 
 use crate::pool::PoolError;
+use crate::socks;
 
 /// Why there is no answer from the origin.
 #[derive(Debug, thiserror::Error)]
@@ -43,12 +50,24 @@ pub(crate) enum Failure {
     ClientSlow,
     #[error("the request would come back to this gateway")]
     Loop,
-    #[error("the upstream proxy's name cannot be resolved")]
-    Dns(#[source] io::Error),
-    #[error("the upstream proxy cannot be connected to: {0}")]
-    Refused(#[source] io::Error),
-    #[error("the upstream proxy could not be reached within {0:?}")]
-    DialTimeout(Duration),
+    #[error("{0}'s name cannot be resolved")]
+    Dns(Peer, #[source] io::Error),
+    #[error("{0} cannot be connected to: {1}")]
+    Refused(Peer, #[source] io::Error),
+    #[error("{0} could not be reached within {1:?}")]
+    DialTimeout(Peer, Duration),
+    #[error("TLS with the upstream proxy failed: {0}")]
+    Tls(#[source] io::Error),
+    #[error("the upstream proxy's certificate is not accepted: {0}")]
+    Certificate(&'static str),
+    #[error("the upstream proxy did not accept the login of its pool member")]
+    Login,
+    #[error("the upstream proxy sent something that is not SOCKS")]
+    NotSocks,
+    #[error("the upstream proxy did not connect to the target: {}", socks::reason(*.0))]
+    SocksRefused(u8),
+    #[error("the target cannot be reached this way: {0}")]
+    Unroutable(&'static str),
     #[error("the upstream proxy closed the connection before a whole response head")]
     Closed,
     #[error("the upstream proxy sent something that is not HTTP/1.1")]
@@ -59,6 +78,23 @@ pub(crate) enum Failure {
     Credentials,
     #[error("the upstream proxy refused the tunnel with status {0}")]
     TunnelRefused(u16),
+}
+
+/// Whom a connection attempt was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Proxy,
+    /// Dialed without a proxy, or resolved for one.
+    Target,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Proxy => "the upstream proxy",
+            Self::Target => "the target",
+        })
+    }
 }
 
 /// Who has to act when something fails.
@@ -91,9 +127,15 @@ impl Failure {
             Self::TooLarge(status) => (Client, *status, "http_request_error", false),
             Self::ClientSlow => (Client, S::REQUEST_TIMEOUT, "http_request_error", false),
             Self::Loop => (Client, S::BAD_GATEWAY, "proxy_loop_detected", false),
-            Self::Dns(_) => (Upstream, S::BAD_GATEWAY, "dns_error", true),
-            Self::Refused(_) => (Upstream, S::BAD_GATEWAY, "connection_refused", true),
-            Self::DialTimeout(_) => (Upstream, S::GATEWAY_TIMEOUT, "connection_timeout", true),
+            Self::Dns(..) => (Upstream, S::BAD_GATEWAY, "dns_error", true),
+            Self::Refused(..) => (Upstream, S::BAD_GATEWAY, "connection_refused", true),
+            Self::DialTimeout(..) => (Upstream, S::GATEWAY_TIMEOUT, "connection_timeout", true),
+            Self::Tls(_) => (Upstream, S::BAD_GATEWAY, "tls_protocol_error", true),
+            Self::Certificate(_) => (Upstream, S::BAD_GATEWAY, "tls_certificate_error", true),
+            Self::Login => (Upstream, S::BAD_GATEWAY, "proxy_configuration_error", true),
+            Self::NotSocks => (Upstream, S::BAD_GATEWAY, "http_protocol_error", true),
+            Self::SocksRefused(_) => (Upstream, S::BAD_GATEWAY, "connection_refused", true),
+            Self::Unroutable(_) => (Upstream, S::BAD_GATEWAY, "destination_ip_unroutable", true),
             Self::Closed => (Upstream, S::BAD_GATEWAY, "connection_terminated", true),
             Self::Nonsense => (Upstream, S::BAD_GATEWAY, "http_protocol_error", true),
             Self::HeadTimeout(_) => (Upstream, S::GATEWAY_TIMEOUT, "http_response_timeout", false),
@@ -112,9 +154,9 @@ impl Failure {
         }
     }
 
-    /// Dialing failed with this error; running out of descriptors is the gateway's own trouble.
-    pub(crate) fn from_dial(error: io::Error) -> Self {
-        if is_out_of_descriptors(&error) { Self::AtLimit } else { Self::Refused(error) }
+    /// Dialing `peer` failed with this error; running out of descriptors is the gateway's own trouble.
+    pub(crate) fn from_dial(peer: Peer, error: io::Error) -> Self {
+        if is_out_of_descriptors(&error) { Self::AtLimit } else { Self::Refused(peer, error) }
     }
 }
 

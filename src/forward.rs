@@ -4,14 +4,12 @@
 //! hyper frames the request and the response; what is refused here is what it lets through: a 101 nobody asked
 //! for, a transfer coding whose name would be lost, and an upstream proxy's 407, which is a challenge to the gateway and not to the client.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until};
 
 use crate::config;
@@ -20,6 +18,8 @@ use crate::error::Failure;
 use crate::gateway::MAX_FIELDS;
 use crate::headers;
 use crate::retry::Progress;
+use crate::stream::Stream;
+use crate::target::Authority;
 use crate::tunnel::Tunnel;
 use crate::upload::{Source, Upload};
 use crate::upstream::{Upstream, Upstreams};
@@ -47,21 +47,22 @@ pub(crate) struct Missed {
 
 /// Sends `request` through `upstream` and waits for the response head.
 ///
-/// `fresh`: do not use a kept connection; a retry must not fail in the same way twice.
+/// `to`: where the request is to arrive. `fresh`: do not use a kept connection; a retry must not fail in the same way twice.
 pub(crate) async fn send(
     upstreams: &Upstreams,
-    upstream: &Arc<Upstream>,
+    upstream: &Upstream,
+    to: &Authority,
     request: Request<Upload>,
     body: &Source,
     limits: &config::Upstream,
     fresh: bool,
 ) -> Result<Received, Missed> {
-    let kept = if fresh { None } else { upstreams.take_sender(upstream) };
+    let kept = if fresh { None } else { upstreams.take_sender(upstream, &upstream.origin(to)) };
     let was_reused = kept.is_some();
     let missed = |failure, progress| Missed { failure, progress, was_reused };
     let mut connection = match kept {
         Some(connection) => connection,
-        None => connect(upstream, limits.dial_timeout).await.map_err(|f| missed(f, Progress::Unsent))?,
+        None => connect(upstream, to, limits.dial_timeout).await.map_err(|f| missed(f, Progress::Unsent))?,
     };
     let asked_to_upgrade = request.headers().contains_key(hyper::header::UPGRADE);
     let expects_continue = request.headers().contains_key(hyper::header::EXPECT);
@@ -99,8 +100,8 @@ pub(crate) async fn send(
     }
 }
 
-async fn connect(upstream: &Upstream, within: Duration) -> Result<SendRequest<Upload>, Failure> {
-    let socket = dial::connect(&upstream.member, Instant::now() + within).await?;
+async fn connect(upstream: &Upstream, to: &Authority, within: Duration) -> Result<SendRequest<Upload>, Failure> {
+    let socket = dial::connect(&upstream.member, to, Instant::now() + within).await?;
     let (connection, driver) = http1::Builder::new()
         .preserve_header_case(true)
         // For the fields we add ourselves; every other name is written as the client spelled it.
@@ -125,6 +126,6 @@ fn failure_of(error: &hyper::Error) -> Failure {
 /// [`Failure::Closed`] when the connection broke right behind its 101.
 pub(crate) async fn switch(response: &mut Response<Incoming>) -> Result<Tunnel, Failure> {
     let upgraded = hyper::upgrade::on(response).await.map_err(|_| Failure::Closed)?;
-    let parts = upgraded.downcast::<TokioIo<TcpStream>>().map_err(|_| Failure::Closed)?;
+    let parts = upgraded.downcast::<TokioIo<Stream>>().map_err(|_| Failure::Closed)?;
     Ok(Tunnel { socket: parts.io.into_inner(), early: parts.read_buf })
 }

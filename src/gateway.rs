@@ -196,7 +196,7 @@ async fn forward(
         note_choice(record, &upstream, attempts.number);
         let mut request = Request::new(source.upload());
         *request.method_mut() = head.method.clone();
-        *request.uri_mut() = head.uri.clone();
+        *request.uri_mut() = target::form_for(&upstream.member, &head.uri);
         // How the client spelled the names of its fields travels in hyper's extensions.
         *request.extensions_mut() = head.extensions.clone();
         let via = worker.via();
@@ -211,9 +211,9 @@ async fn forward(
             });
         }
         let limits = &worker.config.upstream;
-        match forward::send(&worker.upstreams, &upstream, request, &source, limits, attempts.number > 1).await {
+        match forward::send(&worker.upstreams, &upstream, to, request, &source, limits, attempts.number > 1).await {
             Ok(received) => {
-                return relay(client, received, upstream, &attempts, source, record).await;
+                return relay(client, received, upstream, to, &attempts, source, record).await;
             }
             Err(missed) => attempts.failed(upstream, missed, source.is_kept())?,
         }
@@ -225,6 +225,7 @@ async fn relay(
     client: &Arc<Client>,
     received: Received,
     upstream: Arc<Upstream>,
+    to: &Authority,
     attempts: &Attempts<'_>,
     source: Source,
     record: &mut Option<Box<Record>>,
@@ -244,7 +245,8 @@ async fn relay(
     let answer = if is_switching {
         Answer::own(Bytes::new(), client.clone(), None)
     } else {
-        let connection = Connection { worker: attempts.worker.clone(), upstream, sender: connection };
+        let origin = upstream.origin(to);
+        let connection = Connection { worker: attempts.worker.clone(), upstream, sender: connection, origin };
         let states_length = head.headers.contains_key(hyper::header::CONTENT_LENGTH);
         Answer::relayed(body, connection, client.clone(), source, states_length, record.take())
     };
@@ -287,8 +289,8 @@ async fn find_tunnel(
     loop {
         let upstream = attempts.next().await?;
         note_choice(record, &upstream, attempts.number);
-        let head = request.head_for(&upstream.member, worker.via());
-        match tunnel::open(&upstream.member, head, worker.config.upstream.dial_timeout).await {
+        let (to, head) = request.head_for(&upstream.member, worker.via());
+        match tunnel::open(&upstream.member, to, head, worker.config.upstream.dial_timeout).await {
             Ok((far, mut reply)) => {
                 // What a proxy says of itself here (its exit address, a session) is for the client to read.
                 attempts.sign_bytes(&mut reply, &upstream);

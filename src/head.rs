@@ -17,6 +17,9 @@ use crate::target::Authority;
 /// Heads that fit are read without a second look at the heap.
 const FEW_FIELDS: usize = 64;
 
+/// What a client is told when its tunnel is open. Clients look for 200 and, some of them, for these words.
+pub(crate) const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n";
+
 /// A request that needs no more than its head.
 pub(crate) struct Plain {
     pub(crate) method: Method,
@@ -24,6 +27,8 @@ pub(crate) struct Plain {
     /// Its line and fields as they go on; what is after `common` is for one upstream proxy.
     bytes: Vec<u8>,
     common: usize,
+    /// How the line begins at the moment.
+    is_absolute: bool,
     /// Whether the client wants to go on with this connection.
     pub(crate) keeps_alive: bool,
     /// It has a `Via` with the pseudonym asked for.
@@ -31,10 +36,11 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// The whole head for an upstream proxy: with its own credentials, and the gateway's `Via` if it has one.
+    /// The whole head for an upstream proxy, with its own credentials, and the gateway's `Via` if it has one; and the
+    /// authority it is for. To an origin, where the member leads to one, it goes in origin-form.
     ///
     /// The buffer goes back to what all have in common with the next call.
-    pub(crate) fn head_for(&mut self, member: &Member, via: Option<&HeaderValue>) -> &[u8] {
+    pub(crate) fn head_for(&mut self, member: &Member, via: Option<&HeaderValue>) -> (&Authority, &[u8]) {
         self.bytes.truncate(self.common);
         if let Some(credentials) = member.proxy_authorization() {
             field(&mut self.bytes, "Proxy-Authorization", credentials.as_bytes());
@@ -43,7 +49,32 @@ impl Plain {
             field(&mut self.bytes, "Via", via.as_bytes());
         }
         self.bytes.extend_from_slice(b"\r\n");
-        &self.bytes
+        let start = self.set_form(member.is_http_proxy());
+        (&self.to, &self.bytes[start..])
+    }
+
+    /// Writes the beginning of the line in absolute-form or origin-form (RFC 9112 §3.2) into the room of the longer one,
+    /// and says where in it the head now starts. What follows is the path, or the blank if there is none.
+    fn set_form(&mut self, is_absolute: bool) -> usize {
+        if self.method == Method::CONNECT || (self.is_absolute && is_absolute) {
+            return 0;
+        }
+        self.is_absolute = is_absolute;
+        let (method, authority) = (self.method.as_str().as_bytes(), self.to.text.as_bytes());
+        let end = method.len() + b" http://".len() + authority.len();
+        let beginning: [&[u8]; 3] = match self.bytes[end] {
+            _ if is_absolute => [method, b" http://", authority],
+            // The server as a whole (§3.2.4).
+            b' ' => [method, b" *", b""],
+            _ => [method, b" ", b""],
+        };
+        let start = end - beginning.iter().map(|part| part.len()).sum::<usize>();
+        let mut at = start;
+        for part in beginning {
+            self.bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        start
     }
 }
 
@@ -154,6 +185,7 @@ fn rewrite(head: &httparse::Request<'_, '_>, pseudonym: Option<&str>) -> Option<
         method: Method::from_bytes(method.as_bytes()).ok()?,
         to,
         common: bytes.len(),
+        is_absolute: true,
         bytes,
         keeps_alive: !connection.name("close"),
         has_been_here,
@@ -230,8 +262,7 @@ fn translate(
     let (framing, stated) = framing(head, status, method, is_modern)?;
     let opens_tunnel = method == Method::CONNECT && (200..300).contains(&status);
     if opens_tunnel {
-        // Clients look for 200 and, some of them, for these words.
-        out.extend_from_slice(b"HTTP/1.1 200 Connection established\r\n");
+        out.extend_from_slice(ESTABLISHED);
     } else {
         out.extend_from_slice(b"HTTP/1.1 ");
         out.extend_from_slice(&[100, 10, 1].map(|place| b'0' + (status / place % 10) as u8));
@@ -477,6 +508,31 @@ mod tests {
         assert_eq!(line("OPTIONS", "http://h:8001"), "OPTIONS http://h:8001 HTTP/1.1");
         assert_eq!(line("OPTIONS", "http://h/"), "OPTIONS http://h/ HTTP/1.1");
         assert_eq!(line("CONNECT", "[2001:db8::1]:443"), "CONNECT [2001:db8::1]:443 HTTP/1.1");
+    }
+
+    #[test]
+    fn a_head_goes_in_the_form_that_its_reader_wants_as_often_as_asked() {
+        let member = |text: &'static str| Member::parse(&bytes::Bytes::from_static(text.as_bytes())).unwrap();
+        let (proxy, socks) = (member("http://u:p@10.0.0.7:1"), member("socks5h://u:p@10.0.0.7:1"));
+        for (line, origin_form) in [
+            ("GET http://h:8001/a?b HTTP/1.1", "GET /a?b HTTP/1.1"),
+            ("OPTIONS http://h HTTP/1.1", "OPTIONS * HTTP/1.1"),
+            ("OPTIONS http://h/ HTTP/1.1", "OPTIONS / HTTP/1.1"),
+            ("LONGERTHANMOST http://h/ HTTP/1.1", "LONGERTHANMOST / HTTP/1.1"),
+        ] {
+            let Request::Plain(mut plain, _) = read_request(format!("{line}\r\nHost: x\r\n\r\n").as_bytes(), None)
+            else {
+                panic!("{line}")
+            };
+            let host = plain.to.text.to_str().unwrap().to_owned();
+            for _ in 0..2 {
+                let own = format!("{origin_form}\r\nHost: {host}\r\n\r\n");
+                assert_eq!(plain.head_for(&socks, None).1, own.as_bytes());
+                assert_eq!(plain.head_for(&socks, None).1, own.as_bytes());
+                let whole = format!("{line}\r\nHost: {host}\r\nProxy-Authorization: Basic dTpw\r\n\r\n");
+                assert_eq!(plain.head_for(&proxy, None).1, whole.as_bytes());
+            }
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use hyper::{Method, Uri, Version};
 use tokio::net::TcpStream;
 
 use crate::member::Member;
+use crate::stream::Stream;
 use crate::{head, headers, plain, target, tunnel};
 
 /// `head::Request`.
@@ -75,7 +76,7 @@ pub fn read_request(bytes: &[u8], pseudonym: Option<&str>, member: &Member, via:
             to: plain.to.clone().into(),
             keeps_alive: plain.keeps_alive,
             has_been_here: plain.has_been_here,
-            head: plain.head_for(member, via).to_vec(),
+            head: plain.head_for(member, via).1.to_vec(),
         }),
     }
 }
@@ -164,6 +165,11 @@ pub async fn open_tunnel(
     request: &[u8],
     within: Duration,
 ) -> Result<(TcpStream, Bytes, Vec<u8>), String> {
-    let (far, head) = tunnel::open(member, request, within).await.map_err(|failure| format!("{failure:?}"))?;
-    Ok((far.socket, far.early, head))
+    let to = target::Authority::parse("origin.test:443", None).expect("host and port");
+    let opened = tunnel::open(member, &to, request, within).await;
+    let (far, head) = opened.map_err(|failure| format!("{failure:?}"))?;
+    match far.socket {
+        Stream::Tcp(socket) => Ok((socket, far.early, head)),
+        Stream::Tls(_) => Err("the member is not http".to_owned()),
+    }
 }

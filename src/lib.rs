@@ -5,11 +5,12 @@
 //! - [`server`] accepts a connection, `client` serves it, `gateway` takes one request through;
 //! - `target` and `headers` say what was asked for and what may go on;
 //! - [`pool`] chooses the least-used [`member`], in Redis or in this process;
-//! - `upstream`, `dial`, `forward`, `upload`, `answer` and `tunnel` carry it there and back;
+//! - `upstream` and `dial` get a connection, over `tls` or through `socks` where the member says so;
+//! - `plain`, `forward`, `upload`, `answer` and `tunnel` carry the request there and its answer back;
 //! - `retry` and `error` say what happens when that fails, `record` writes the line about it.
 //!
 //! What is not here: caching, rewriting of bodies, TLS interception. A request that was refused before a member was
-//! chosen allocates nothing; nothing is ever sent to an origin except through a member.
+//! chosen allocates nothing; nothing is ever sent to an origin except through a member, be it one that says `direct://`.
 
 pub mod config;
 pub mod server;
@@ -37,6 +38,9 @@ mod splice;
 mod tunnel;
 
 mod dial;
+mod socks;
+mod stream;
+mod tls;
 mod upstream;
 
 mod error;

@@ -2,16 +2,18 @@
 //!
 //! A member is stored as it was added, byte for byte; parsing only reads it. What cannot be parsed is never
 //! dialed: the caller sets it aside with the reason given here.
-//! Secrets: the password lives in the member's name and in [`Member::proxy_authorization`], and nowhere else.
+//! Secrets: the password lives in the member's name and in its kind, and nowhere else.
 //! Everything that is printed goes through [`Member::id`], [`Member::masked`] or [`masked`].
 
 use std::fmt;
+use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hyper::header::HeaderValue;
 use percent_encoding::percent_decode;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 /// A member as Redis holds it: any bytes, equal only when every byte is.
 pub type Name = Bytes;
@@ -24,19 +26,82 @@ const MAX_LEN: usize = 4096;
 pub struct Member {
     name: Name,
     id: String,
-    host: Host,
-    port: u16,
-    authorization: Option<HeaderValue>,
+    kind: Kind,
+}
+
+/// How a member is reached, and what is spoken with it.
+#[derive(Clone)]
+pub(crate) enum Kind {
+    /// An HTTP proxy, perhaps behind TLS.
+    Http { address: Address, tls: Option<Tls>, authorization: Option<HeaderValue> },
+    /// A SOCKS proxy, which connects to the target and then is out of the way.
+    Socks { address: Address, protocol: Socks, login: Option<Login> },
+    /// No proxy at all: the target itself, from this address or from whichever the system takes.
+    Direct { from: Option<IpAddr> },
 }
 
 /// Where a member listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Host {
+pub(crate) struct Address {
+    pub(crate) host: Host,
+    pub(crate) port: u16,
+}
+
+/// What TLS needs to know of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tls {
+    /// Sent as SNI, and the name that the certificate must be for.
+    pub(crate) server_name: ServerName<'static>,
+    /// Any certificate will do.
+    pub(crate) is_insecure: bool,
+}
+
+/// The dialects of SOCKS: which version, and who resolves the target's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Socks {
+    /// Resolved here.
+    V4,
+    /// Resolved there.
+    V4a,
+    /// Resolved here.
+    V5,
+    /// Resolved there.
+    V5h,
+}
+
+/// Credentials, decoded.
+#[derive(Clone)]
+pub(crate) struct Login {
+    pub(crate) user: Vec<u8>,
+    pub(crate) password: Vec<u8>,
+}
+
+/// A host to dial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Host {
     /// A literal address; nothing to resolve.
-    Ip(std::net::IpAddr),
+    Ip(IpAddr),
     /// A registered name, resolved when it is dialed.
     Name(String),
 }
+
+#[derive(Clone, Copy, PartialEq)]
+enum Scheme {
+    Http,
+    Https,
+    Socks(Socks),
+    Direct,
+}
+
+const SCHEMES: [(&str, Scheme); 7] = [
+    ("http", Scheme::Http),
+    ("https", Scheme::Https),
+    ("socks4", Scheme::Socks(Socks::V4)),
+    ("socks4a", Scheme::Socks(Socks::V4a)),
+    ("socks5", Scheme::Socks(Socks::V5)),
+    ("socks5h", Scheme::Socks(Socks::V5h)),
+    ("direct", Scheme::Direct),
+];
 
 /// Why a member cannot be used, in words for an operator. Never contains the member's credentials.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,7 +116,7 @@ pub enum Malformed {
     #[error("has a byte that no URL may have (0x{0:02x})")]
     BadByte(u8),
     /// A scheme this version cannot dial.
-    #[error("scheme {0:?} is not supported (http is)")]
+    #[error("scheme {0:?} is not supported (http, https, socks4, socks4a, socks5, socks5h and direct are)")]
     Scheme(String),
     /// Something that is no scheme before `://`. Not quoted: it may be credentials.
     #[error("is not a URL")]
@@ -86,10 +151,23 @@ pub enum Malformed {
     /// RFC 7617 §2: a user name cannot hold a colon.
     #[error("its user name has a colon, which Basic authentication cannot carry")]
     ColonInUser,
+    /// RFC 1929 counts both in one octet.
+    #[error("its user name or password has more than 255 bytes, which SOCKS5 cannot carry")]
+    LongLogin,
+    /// SOCKS4 knows a user, and the user ends at a zero.
+    #[error("has a password, or a zero byte in its user name, which SOCKS4 cannot carry")]
+    Socks4Login,
+    /// Something in the query besides `insecure=1` and `sni=name`, or twice.
+    #[error("has an option other than insecure=1 and sni=name")]
+    BadOption,
+    /// What follows `direct://` is where to dial from, and that is all.
+    #[error("what follows direct:// is not the IP address of this machine to dial from")]
+    BadSource,
 }
 
 impl Member {
-    /// Reads `[http://][user[:password]@]host:port[/]`; bare `host:port` means http.
+    /// Reads `[scheme://][user[:password]@]host:port[/][?options]`, where no scheme means http and only https has options,
+    /// or `direct://[source address]`.
     ///
     /// # Errors
     /// The first thing that makes the member unusable; see [`Malformed`].
@@ -104,30 +182,12 @@ impl Member {
             return Err(Malformed::BadByte(bad));
         }
         let text = std::str::from_utf8(name).map_err(|_| Malformed::BadByte(0xff))?;
-        let rest = match text.split_once("://") {
-            None => text,
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
-            Some((scheme, _)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)) => {
-                return Err(Malformed::Scheme(scheme.chars().take(32).collect()));
-            }
-            Some(_) => return Err(Malformed::NotAUrl),
+        let (scheme, rest) = match text.split_once("://") {
+            Some((scheme, rest)) => (Scheme::parse(scheme)?, rest),
+            None => (Scheme::Http, text),
         };
-        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let (authority, trailing) = rest.split_at(end);
-        if trailing.contains('@') {
-            return Err(Malformed::Unescaped);
-        }
-        if !matches!(trailing, "" | "/") {
-            return Err(Malformed::Trailing);
-        }
-        let (credentials, host_port) = match authority.rsplit_once('@') {
-            Some((credentials, host_port)) => (Some(credentials), host_port),
-            None => (None, authority),
-        };
-        let (host, port) = split_port(host_port)?;
-        let host = Host::parse(host)?;
-        let authorization = credentials.map(basic).transpose()?;
-        Ok(Self { id: id_of(credentials, &host, port), name: name.clone(), host, port, authorization })
+        let (identity, kind) = if scheme == Scheme::Direct { direct(rest)? } else { proxy(scheme, rest)? };
+        Ok(Self { name: name.clone(), id: id_of(&identity), kind })
     }
 
     /// The member as the pool holds it. Contains the password: for the store only, never for a log.
@@ -141,19 +201,22 @@ impl Member {
         &self.id
     }
 
-    /// Where it listens.
-    pub fn host(&self) -> &Host {
-        &self.host
+    /// How it is reached, and what is spoken with it.
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
     }
 
-    /// 1 to 65535.
-    pub fn port(&self) -> u16 {
-        self.port
+    /// Whether it is spoken to as an HTTP proxy. With the others, a connection leads to one origin.
+    pub(crate) fn is_http_proxy(&self) -> bool {
+        matches!(self.kind, Kind::Http { .. })
     }
 
     /// The value of `Proxy-Authorization` for this upstream proxy, marked sensitive.
-    pub fn proxy_authorization(&self) -> Option<&HeaderValue> {
-        self.authorization.as_ref()
+    pub(crate) fn proxy_authorization(&self) -> Option<&HeaderValue> {
+        match &self.kind {
+            Kind::Http { authorization, .. } => authorization.as_ref(),
+            Kind::Socks { .. } | Kind::Direct { .. } => None,
+        }
     }
 
     /// The URL with the password hidden.
@@ -168,7 +231,137 @@ impl fmt::Debug for Member {
     }
 }
 
+impl Scheme {
+    fn parse(text: &str) -> Result<Self, Malformed> {
+        match SCHEMES.iter().find(|(name, _)| text.eq_ignore_ascii_case(name)) {
+            Some((_, scheme)) => Ok(*scheme),
+            None if text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)) => {
+                Err(Malformed::Scheme(text.chars().take(32).collect()))
+            }
+            None => Err(Malformed::NotAUrl),
+        }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SCHEMES.iter().find(|(_, scheme)| scheme == self).map_or("", |(name, _)| name))
+    }
+}
+
+/// What follows the scheme of a proxy's URL: what makes it a proxy of its own, and how it is spoken to.
+fn proxy(scheme: Scheme, rest: &str) -> Result<(String, Kind), Malformed> {
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, trailing) = rest.split_at(end);
+    if trailing.contains('@') {
+        return Err(Malformed::Unescaped);
+    }
+    let options = match trailing.strip_prefix('/').unwrap_or(trailing) {
+        "" => None,
+        query if scheme == Scheme::Https => Some(query.strip_prefix('?').ok_or(Malformed::Trailing)?),
+        _ => return Err(Malformed::Trailing),
+    };
+    let (credentials, host_port) = match authority.rsplit_once('@') {
+        Some((credentials, host_port)) => (Some(credentials), host_port),
+        None => (None, authority),
+    };
+    let (host, port) = split_port(host_port)?;
+    let host = Host::parse(host)?;
+    let login = credentials.map(Login::parse).transpose()?;
+    // Never to be changed: operators know their proxies by what is made of this.
+    let shown = host.to_string().to_ascii_lowercase();
+    let mut identity = format!("{scheme}://{}@{shown}:{port}", credentials.unwrap_or_default());
+    let address = Address { host, port };
+    let kind = match scheme {
+        Scheme::Socks(protocol) => {
+            if let Some(login) = &login {
+                login.check_for(protocol)?;
+            }
+            Kind::Socks { address, protocol, login }
+        }
+        _ => {
+            let tls = (scheme == Scheme::Https).then(|| Tls::parse(&address.host, options)).transpose()?;
+            identity += &tls.as_ref().map_or_else(String::new, |tls| tls.identity(&address.host));
+            Kind::Http { address, tls, authorization: login.as_ref().map(Login::basic).transpose()? }
+        }
+    };
+    Ok((identity, kind))
+}
+
+/// What follows `direct://`.
+fn direct(rest: &str) -> Result<(String, Kind), Malformed> {
+    let from = match rest.strip_suffix('/').unwrap_or(rest) {
+        "" => None,
+        text => match Host::parse(text) {
+            Ok(Host::Ip(ip)) => Some(ip),
+            _ => return Err(Malformed::BadSource),
+        },
+    };
+    Ok((format!("direct://{}", from.map_or_else(String::new, |ip| Host::Ip(ip).to_string())), Kind::Direct { from }))
+}
+
+impl Tls {
+    fn parse(host: &Host, options: Option<&str>) -> Result<Self, Malformed> {
+        let (mut sni, mut is_insecure) = (None, false);
+        for option in options.into_iter().flat_map(|options| options.split('&')) {
+            match option.split_once('=') {
+                Some(("insecure", "1")) if !is_insecure => is_insecure = true,
+                Some(("sni", name)) if sni.is_none() => sni = Some(name.to_owned()),
+                _ => return Err(Malformed::BadOption),
+            }
+        }
+        let server_name = match (sni, host) {
+            (Some(name), _) => ServerName::try_from(name).map_err(|_| Malformed::BadOption)?,
+            (None, Host::Ip(ip)) => ServerName::from(*ip),
+            (None, Host::Name(name)) => {
+                ServerName::try_from(name.clone()).map_err(|_| Malformed::BadHost(name.chars().take(64).collect()))?
+            }
+        };
+        Ok(Self { server_name, is_insecure })
+    }
+
+    /// What of the options makes a proxy of its own.
+    fn identity(&self, host: &Host) -> String {
+        let own = Self::parse(host, None).is_ok_and(|plain| plain.server_name == self.server_name);
+        let sni = if own { String::new() } else { format!("&sni={}", self.server_name.to_str().to_ascii_lowercase()) };
+        let insecure = if self.is_insecure { "&insecure=1" } else { "" };
+        format!("{insecure}{sni}")
+    }
+}
+
+impl Login {
+    fn parse(credentials: &str) -> Result<Self, Malformed> {
+        let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
+        Ok(Self { user: decode(user)?, password: decode(password)? })
+    }
+
+    fn check_for(&self, protocol: Socks) -> Result<(), Malformed> {
+        let Self { user, password } = self;
+        match protocol {
+            Socks::V4 | Socks::V4a if !password.is_empty() || user.contains(&0) => Err(Malformed::Socks4Login),
+            Socks::V5 | Socks::V5h if user.len() > 255 || password.len() > 255 => Err(Malformed::LongLogin),
+            _ => Ok(()),
+        }
+    }
+
+    fn basic(&self) -> Result<HeaderValue, Malformed> {
+        let Self { user, password } = self;
+        if user.contains(&b':') {
+            return Err(Malformed::ColonInUser);
+        }
+        let encoded = STANDARD.encode([&user[..], b":", password].concat());
+        let mut value = HeaderValue::try_from(format!("Basic {encoded}")).expect("base64 is visible ASCII");
+        value.set_sensitive(true);
+        Ok(value)
+    }
+}
+
 impl Host {
+    /// The host of a request target, checked already; brackets are off.
+    pub(crate) fn of_target(host: &str) -> Self {
+        host.parse().map_or_else(|_| Self::Name(host.to_owned()), Self::Ip)
+    }
+
     fn parse(text: &str) -> Result<Self, Malformed> {
         let bad = || Malformed::BadHost(text.chars().take(64).collect());
         if text.is_empty() {
@@ -267,18 +460,6 @@ fn split_port(host_port: &str) -> Result<(&str, u16), Malformed> {
     }
 }
 
-fn basic(credentials: &str) -> Result<HeaderValue, Malformed> {
-    let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
-    let (user, password) = (decode(user)?, decode(password)?);
-    if user.contains(&b':') {
-        return Err(Malformed::ColonInUser);
-    }
-    let encoded = STANDARD.encode([&user[..], b":", &password].concat());
-    let mut value = HeaderValue::try_from(format!("Basic {encoded}")).expect("base64 is visible ASCII");
-    value.set_sensitive(true);
-    Ok(value)
-}
-
 fn decode(text: &str) -> Result<Vec<u8>, Malformed> {
     let escapes_are_whole = text
         .split('%')
@@ -288,9 +469,8 @@ fn decode(text: &str) -> Result<Vec<u8>, Malformed> {
 }
 
 /// The same on every version and machine. 40 bits: a million members share one by chance in less than one pool of two.
-fn id_of(credentials: Option<&str>, host: &Host, port: u16) -> String {
-    let host = host.to_string().to_ascii_lowercase();
-    let hash = fred::util::sha1_hash(&format!("http://{}@{host}:{port}", credentials.unwrap_or_default()));
+fn id_of(identity: &str) -> String {
+    let hash = fred::util::sha1_hash(identity);
     // A token starts with a letter.
     format!("p{}", &hash[..10])
 }
@@ -306,11 +486,62 @@ mod tests {
     #[test]
     fn a_member_is_an_http_url_or_a_bare_host_and_port() {
         for text in ["http://proxy.example:3128", "HTTP://proxy.example:3128/", "proxy.example:3128"] {
-            let member = parse(text).unwrap();
-            assert_eq!((member.host(), member.port()), (&Host::Name("proxy.example".into()), 3128), "{text}");
-            assert!(member.proxy_authorization().is_none());
+            let Kind::Http { address, tls: None, authorization: None } = parse(text).unwrap().kind else { panic!() };
+            assert_eq!(address, Address { host: Host::Name("proxy.example".into()), port: 3128 }, "{text}");
         }
-        assert_eq!(parse("[2001:db8::1]:80").unwrap().host().to_string(), "[2001:db8::1]");
+        let Kind::Http { address, .. } = parse("[2001:db8::1]:80").unwrap().kind else { panic!() };
+        assert_eq!(address.host.to_string(), "[2001:db8::1]");
+    }
+
+    #[test]
+    fn an_https_member_is_checked_against_its_own_name_unless_told_otherwise() {
+        let tls = |text| match parse(text).unwrap().kind {
+            Kind::Http { tls: Some(tls), .. } => (tls.server_name.to_str().into_owned(), tls.is_insecure),
+            _ => panic!("{text}"),
+        };
+        assert_eq!(tls("https://u:p@proxy.example:443"), ("proxy.example".into(), false));
+        assert_eq!(tls("https://[2001:db8::1]:443/?insecure=1"), ("2001:db8::1".into(), true));
+        assert_eq!(tls("HTTPS://10.0.0.7:443?sni=a.example&insecure=1"), ("a.example".into(), true));
+        for text in ["?insecure=0", "?sni=", "?sni=a b", "?sni=a&sni=b", "?", "?x=1", "?insecure", "?sni=a..b"] {
+            let name = Name::from(format!("https://h:1{text}").into_bytes());
+            assert!(matches!(Member::parse(&name), Err(Malformed::BadOption | Malformed::BadByte(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_socks_member_has_the_login_that_its_protocol_can_carry() {
+        let socks = |text| match parse(text).map(|member| member.kind) {
+            Ok(Kind::Socks { protocol, login, .. }) => Ok((
+                protocol,
+                login.map(|Login { user, password }| [user, password].map(|t| String::from_utf8(t).unwrap())),
+            )),
+            Ok(_) => panic!("{text}"),
+            Err(malformed) => Err(malformed),
+        };
+        assert_eq!(socks("socks5://h:1080"), Ok((Socks::V5, None)));
+        assert_eq!(socks("SOCKS5H://a%3Ab:p%40@h:1/"), Ok((Socks::V5h, Some(["a:b".into(), "p@".into()]))));
+        assert_eq!(socks("socks4://me@h:1"), Ok((Socks::V4, Some(["me".into(), String::new()]))));
+        assert_eq!(socks("socks4a://h:1"), Ok((Socks::V4a, None)));
+        assert_eq!(socks("socks4://me:pw@h:1"), Err(Malformed::Socks4Login));
+        assert_eq!(socks("socks4a://m%00e@h:1"), Err(Malformed::Socks4Login));
+        assert_eq!(socks("socks5://h:1?insecure=1"), Err(Malformed::Trailing));
+        let long = Name::from(format!("socks5://{}:p@h:1", "u".repeat(256)).into_bytes());
+        assert_eq!(Member::parse(&long).unwrap_err(), Malformed::LongLogin);
+    }
+
+    #[test]
+    fn a_direct_member_may_name_where_to_dial_from() {
+        let from = |text| match parse(text).map(|member| member.kind) {
+            Ok(Kind::Direct { from }) => Ok(from.map(|ip| ip.to_string())),
+            Ok(_) => panic!("{text}"),
+            Err(malformed) => Err(malformed),
+        };
+        assert_eq!(from("direct://"), Ok(None));
+        assert_eq!(from("direct://198.51.100.7"), Ok(Some("198.51.100.7".into())));
+        assert_eq!(from("DIRECT://[2001:db8::1]/"), Ok(Some("2001:db8::1".into())));
+        for text in ["direct://h", "direct://198.51.100.7:80", "direct://u:p@198.51.100.7", "direct://2001:db8::1"] {
+            assert_eq!(from(text), Err(Malformed::BadSource), "{text}");
+        }
     }
 
     #[test]
@@ -330,6 +561,23 @@ mod tests {
         assert_eq!(id("a:1@h:80"), id("http://a:1@H:80/"));
         // Known from elsewhere; it must never change.
         assert_eq!(id("10.0.0.7:3128"), "p1382e44c60");
+        let ids = [
+            "h:80",
+            "https://h:80",
+            "https://h:80?insecure=1",
+            "https://h:80?sni=a",
+            "socks4://h:80",
+            "socks4a://h:80",
+            "socks5://h:80",
+            "socks5h://h:80",
+            "direct://",
+            "direct://10.0.0.7",
+        ]
+        .map(id);
+        let different: std::collections::HashSet<_> = ids.iter().collect();
+        assert_eq!(different.len(), ids.len());
+        assert_eq!(id("https://H:80/?sni=h"), ids[1]);
+        assert_eq!(id("https://h:80?sni=a&insecure=1"), id("https://h:80?insecure=1&sni=A"));
     }
 
     #[test]
@@ -387,6 +635,10 @@ mod tests {
             "h:80@u:s3cret",
             "http://u:s3cret",
             "u:s3cret",
+            "https://u:s3cret@h:1?insecure=1",
+            "socks5h://s3cret@h:1",
+            "direct://u:s3cret@10.0.0.7",
+            "http://a:1|socks5://u:s3cret@h:1",
         ] {
             let shown = masked(text.as_bytes());
             assert!(!shown.contains("s3") && !shown.contains("cret"), "{shown}");

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use crate::chunked::Chunked;
@@ -25,7 +24,8 @@ use crate::line::{Gone, Line};
 use crate::record::{Ended, Record};
 use crate::retry::Progress;
 use crate::scratch;
-use crate::upstream::Upstream;
+use crate::stream::Stream;
+use crate::upstream::{Origin, Upstream};
 
 /// A response head may be this long: pages that set 50 kB of cookies exist.
 const MAX_HEAD: usize = 256 << 10;
@@ -112,7 +112,8 @@ async fn answer(
         }
     };
     gateway::note_answer(record, opening.response.status);
-    Ok(relay(worker, line, upstream, socket, opening, record).await)
+    let origin = upstream.origin(&request.to);
+    Ok(relay(worker, line, upstream, (socket, origin), opening, record).await)
 }
 
 /// The beginning of an answer: its head for the client, and how its body goes on.
@@ -130,24 +131,29 @@ async fn attempt(
     request: &mut Plain,
     attempts: &Attempts<'_>,
     upstream: &Upstream,
-) -> Result<Result<(TcpStream, Opening), Missed>, Gone> {
+) -> Result<Result<(Stream, Opening), Missed>, Gone> {
     let worker = attempts.worker;
-    let kept = if attempts.number > 1 { None } else { worker.upstreams.take_socket(upstream) };
+    let kept =
+        if attempts.number > 1 { None } else { worker.upstreams.take_socket(upstream, &upstream.origin(&request.to)) };
     let was_reused = kept.is_some();
     let missed = |failure, progress| Ok(Err(Missed { failure, progress, was_reused }));
     let mut socket = match kept {
         Some(socket) => socket,
         None => {
             let deadline = Instant::now() + worker.config.upstream.dial_timeout;
-            match line.unless_gone(dial::connect(&upstream.member, deadline)).await? {
+            match line.unless_gone(dial::connect(&upstream.member, &request.to, deadline)).await? {
                 Ok(socket) => socket,
                 Err(failure) => return missed(failure, Progress::Unsent),
             }
         }
     };
     let deadline = Instant::now() + worker.config.upstream.response_timeout;
-    let head = request.head_for(&upstream.member, worker.via());
-    if !matches!(timeout_at(deadline, socket.write_all(head)).await, Ok(Ok(()))) {
+    let (_, head) = request.head_for(&upstream.member, worker.via());
+    let sent = async {
+        socket.write_all(head).await?;
+        socket.flush().await
+    };
+    if !matches!(timeout_at(deadline, sent).await, Ok(Ok(()))) {
         return missed(Failure::Closed, Progress::Sent);
     }
     match opening(line, request, attempts, upstream, &mut socket, deadline).await? {
@@ -162,7 +168,7 @@ async fn opening(
     request: &Plain,
     attempts: &Attempts<'_>,
     upstream: &Upstream,
-    socket: &mut TcpStream,
+    socket: &mut Stream,
     deadline: Instant,
 ) -> Result<Result<Opening, Failure>, Gone> {
     let worker = attempts.worker;
@@ -290,7 +296,7 @@ async fn relay(
     worker: &Worker,
     line: &mut Line,
     upstream: Arc<Upstream>,
-    mut socket: TcpStream,
+    (mut socket, origin): (Stream, Origin),
     opening: Opening,
     record: &mut Option<Box<Record>>,
 ) -> Fate {
@@ -312,7 +318,7 @@ async fn relay(
         End::Broken | End::Stalled => Fate::Broken,
         End::Whole => {
             if response.keeps_alive && !body.has_surplus {
-                worker.upstreams.keep_socket(&upstream, socket);
+                worker.upstreams.keep_socket(&upstream, socket, origin);
             }
             if keeps_client { Fate::KeepAlive } else { Fate::Close }
         }
@@ -330,7 +336,7 @@ enum End {
     Stalled,
 }
 
-async fn pass_all(worker: &Worker, line: &mut Line, socket: &mut TcpStream, body: &mut Body, out: &[u8]) -> End {
+async fn pass_all(worker: &Worker, line: &mut Line, socket: &mut Stream, body: &mut Body, out: &[u8]) -> End {
     let stall = worker.config.gateway.tunnel_idle_timeout;
     if line.send(out, stall).await.is_err() {
         return End::Gone;
@@ -350,7 +356,7 @@ async fn pass_all(worker: &Worker, line: &mut Line, socket: &mut TcpStream, body
 }
 
 /// Reads once from the upstream proxy and writes what the client takes at once; gives the rest.
-async fn pass(line: &mut Line, socket: &mut TcpStream, body: &mut Body, deadline: Instant) -> Result<Vec<u8>, End> {
+async fn pass(line: &mut Line, socket: &mut Stream, body: &mut Body, deadline: Instant) -> Result<Vec<u8>, End> {
     poll_fn(|cx| {
         let read = scratch::poll_read(socket, cx, |cx, bytes| {
             if bytes.is_empty() {

@@ -40,6 +40,7 @@ pub(crate) fn is_allowed(failure: &Failure, attempt: &Attempt<'_>, limits: &conf
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Peer;
 
     const LIMITS: config::Retry =
         config::Retry { attempts: 3, deadline: Duration::from_secs(15), replay_bytes: 64 << 10 };
@@ -61,7 +62,7 @@ mod tests {
 
     #[test]
     fn what_was_never_sent_is_repeated_whatever_it_is() {
-        assert!(allowed(Failure::DialTimeout(Duration::ZERO), Method::POST, Progress::Unsent, true));
+        assert!(allowed(Failure::DialTimeout(Peer::Proxy, Duration::ZERO), Method::POST, Progress::Unsent, true));
     }
 
     #[test]

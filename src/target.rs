@@ -10,6 +10,7 @@ use hyper::header::{HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Uri, Version};
 
 use crate::error::Failure;
+use crate::member::Member;
 
 const ORIGIN_FORM: &str = "this is a proxy; set HTTP_PROXY=http://host:port of this address and request a full URL";
 
@@ -109,6 +110,14 @@ pub(crate) fn omits_path(method: &Method, uri: &Uri) -> bool {
     let Some(authority) = uri.authority() else { return false };
     let has_path = std::ptr::eq(authority.as_str().as_bytes().as_ptr_range().end, uri.path().as_ptr());
     method == Method::OPTIONS && !has_path && uri.query().is_none()
+}
+
+/// The target as `member` is to hear it: a proxy the whole URL, an origin only what is its own (RFC 9112 §3.2.1).
+pub(crate) fn form_for(member: &Member, uri: &Uri) -> Uri {
+    match uri.path_and_query() {
+        Some(own) if !member.is_http_proxy() => Uri::from(own.clone()),
+        _ => uri.clone(),
+    }
 }
 
 impl fmt::Display for Authority {

@@ -17,17 +17,18 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use hyper::Method;
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::Semaphore;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::dial;
-use crate::error::Failure;
+use crate::error::{Failure, Peer};
 use crate::head::{self, Pieces};
 use crate::member::Member;
 use crate::scratch;
 use crate::splice::Pipe;
+use crate::stream::{Reads, Stream, Writes, split_tcp};
+use crate::target::Authority;
 
 /// A reply head may be this long: proxies that explain themselves do so in 20 KiB of fields.
 const MAX_REPLY: usize = 64 << 10;
@@ -36,7 +37,7 @@ const QUIET: Duration = Duration::from_secs(1);
 
 /// The far end of a tunnel, ready.
 pub(crate) struct Tunnel {
-    pub(crate) socket: TcpStream,
+    pub(crate) socket: Stream,
     /// What the upstream proxy sent behind its head.
     pub(crate) early: Bytes,
 }
@@ -48,17 +49,26 @@ pub(crate) struct Carried {
     pub(crate) to_client: AtomicU64,
 }
 
-/// Dials `member` and asks it for a tunnel with `request`, a whole CONNECT head; gives the tunnel and the head of the reply
-/// for the client, without its empty line.
+/// Dials `member` for a tunnel to `to`, and asks an HTTP proxy for it with `request`, a whole CONNECT head; gives the tunnel
+/// and the head of the reply for the client, without its empty line.
 ///
 /// # Errors
 /// Those of [`dial::connect`]; [`Failure::DialTimeout`] also when the reply is late; [`Failure::Closed`],
 /// [`Failure::Nonsense`], [`Failure::Credentials`], [`Failure::TunnelRefused`].
-pub(crate) async fn open(member: &Member, request: &[u8], within: Duration) -> Result<(Tunnel, Vec<u8>), Failure> {
+pub(crate) async fn open(
+    member: &Member,
+    to: &Authority,
+    request: &[u8],
+    within: Duration,
+) -> Result<(Tunnel, Vec<u8>), Failure> {
     let deadline = Instant::now() + within;
-    let mut socket = dial::connect(member, deadline).await?;
+    let mut socket = dial::connect(member, to, deadline).await?;
+    if !member.is_http_proxy() {
+        return Ok((Tunnel { socket, early: Bytes::new() }, head::ESTABLISHED.to_vec()));
+    }
     let handshake = async {
         socket.write_all(request).await.map_err(|_| Failure::Closed)?;
+        socket.flush().await.map_err(|_| Failure::Closed)?;
         let mut reply = BytesMut::with_capacity(1024);
         let mut head = Vec::with_capacity(256);
         let mut pieces = Pieces::default();
@@ -86,7 +96,8 @@ pub(crate) async fn open(member: &Member, request: &[u8], within: Duration) -> R
             }
         }
     };
-    let (early, head) = timeout_at(deadline, handshake).await.map_err(|_| Failure::DialTimeout(within))??;
+    let (early, head) =
+        timeout_at(deadline, handshake).await.map_err(|_| Failure::DialTimeout(Peer::Proxy, within))??;
     Ok((Tunnel { socket, early }, head))
 }
 
@@ -115,7 +126,7 @@ pub(crate) async fn relay(
     carried: &Carried,
 ) -> End {
     let Tunnel { socket: mut upstream, early: early_reply } = far;
-    let (client_reads, client_writes) = client.split();
+    let (client_reads, client_writes) = split_tcp(client);
     let (upstream_reads, upstream_writes) = upstream.split();
     let moved = Moved { epoch: Instant::now(), at_ms: AtomicU64::new(0) };
     let mut out = Way { from: client_reads, to: upstream_writes, moved: &moved, carried: &carried.to_upstream, pipes };
@@ -187,8 +198,8 @@ struct Passed {
 
 /// One direction of a tunnel.
 struct Way<'a> {
-    from: ReadHalf<'a>,
-    to: WriteHalf<'a>,
+    from: Reads<'a>,
+    to: Writes<'a>,
     moved: &'a Moved,
     carried: &'a AtomicU64,
     pipes: &'a Arc<Semaphore>,
@@ -198,17 +209,20 @@ impl Way<'_> {
     /// Passes everything on, and then the end of the stream.
     async fn copy(&mut self, early: Bytes) -> Result<(), Broke> {
         self.write(&early).await?;
+        self.to.flush().await.map_err(|_| Broke::Writer)?;
         drop(early);
         while let Some(Passed { length, unwritten }) = poll_fn(|cx| self.poll_pass(cx)).await? {
             self.moved.now();
             self.carried.fetch_add((length - unwritten.len()) as u64, Ordering::Relaxed);
             // The rest waits for room in a buffer of its own size.
             self.write(&unwritten).await?;
+            self.to.flush().await.map_err(|_| Broke::Writer)?;
             // A buffer that was filled in one go is bulk data, and its reader keeps up.
             if length == scratch::SIZE
                 && unwritten.is_empty()
+                && let (Some(from), Some(to)) = (self.from.tcp(), self.to.tcp())
                 && let Some(mut pipe) = Pipe::open(self.pipes)
-                && !self.splice(&mut pipe).await?
+                && !self.splice(from, to, &mut pipe).await?
             {
                 break;
             }
@@ -245,13 +259,13 @@ impl Way<'_> {
     }
 
     /// Passes bytes on inside the kernel until the stream ends (false) or falls quiet (true).
-    async fn splice(&mut self, pipe: &mut Pipe) -> Result<bool, Broke> {
+    async fn splice(&self, from: &TcpStream, to: &TcpStream, pipe: &mut Pipe) -> Result<bool, Broke> {
         loop {
-            match pipe.fill(self.from.as_ref()) {
+            match pipe.fill(from) {
                 Ok(0) => return Ok(false),
                 Ok(_) => self.moved.now(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    match timeout(QUIET, self.from.readable()).await {
+                    match timeout(QUIET, from.readable()).await {
                         Err(_) => return Ok(true),
                         Ok(Err(_)) => return Err(Broke::Reader),
                         Ok(Ok(())) => continue,
@@ -260,13 +274,13 @@ impl Way<'_> {
                 Err(_) => return Err(Broke::Reader),
             }
             while !pipe.is_empty() {
-                match pipe.drain(self.to.as_ref()) {
+                match pipe.drain(to) {
                     Ok(length) => {
                         self.moved.now();
                         self.carried.fetch_add(length as u64, Ordering::Relaxed);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.to.writable().await.map_err(|_| Broke::Writer)?;
+                        to.writable().await.map_err(|_| Broke::Writer)?;
                     }
                     Err(_) => return Err(Broke::Writer),
                 }
@@ -291,7 +305,8 @@ mod tests {
             socket.write_all(reply).await.unwrap();
             socket
         };
-        let (opened, _socket) = tokio::join!(open(&member, b"CONNECT", Duration::from_secs(5)), upstream);
+        let to = Authority::parse("origin.test:443", None).unwrap();
+        let (opened, _socket) = tokio::join!(open(&member, &to, b"CONNECT", Duration::from_secs(5)), upstream);
         assert!(matches!(opened, Err(Failure::Nonsense)));
     }
 }

@@ -1,23 +1,26 @@
 //! The upstream proxies as one worker knows them: parsed members and the connections kept open to each.
 //!
-//! A connection to an http upstream proxy serves requests to any origin, so connections are kept per member, the last used
-//! first: few stay warm and the rest age out. A connection comes back only when the exchange on it is
+//! A connection to an HTTP proxy serves requests to any origin, so connections are kept per member, the last used
+//! first: few stay warm and the rest age out. One through a SOCKS proxy, or a direct one, is kept with the
+//! authority it leads to, and found again by looking through the member's, of which there are as many as
+//! `upstream.idle_timeout` lets there be. A connection comes back only when the exchange on it is
 //! really over (hyper says when), and is used again only within `upstream.idle_timeout`.
 //! Bounds: [`CACHED`] members in each of two generations; as many idle connections as the descriptor limit allows
 //! this worker. Cost: one hash lookup per allocation.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::HeaderValue;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::member::{Malformed, Member, Name};
+use crate::stream::Stream;
+use crate::target::Authority;
+use crate::tls;
 use crate::upload::Upload;
 
 /// Members parsed and kept, per generation. Beyond that a member is parsed again, which costs about a microsecond.
@@ -31,15 +34,19 @@ pub(crate) struct Upstream {
     /// `Proxy-Status` of a plain success, ready to be copied.
     pub(crate) proxy_status: HeaderValue,
     /// For plain requests.
-    sockets: Mutex<Vec<Idle<TcpStream>>>,
+    sockets: Mutex<Vec<Idle<Stream>>>,
     /// For requests with a body: hyper has spoken on them and goes on doing so.
     senders: Mutex<Vec<Idle<SendRequest<Upload>>>>,
     /// Whether [`Upstreams::with_idle`] holds it.
     is_listed: AtomicBool,
 }
 
+/// Where a kept connection leads: `None` to a proxy that serves every origin.
+pub(crate) type Origin = Option<HeaderValue>;
+
 struct Idle<C> {
     connection: C,
+    origin: Origin,
     since: Instant,
 }
 
@@ -126,48 +133,48 @@ impl Upstreams {
         Ok(upstream)
     }
 
-    /// A socket that can be used at once, if one is kept.
-    pub(crate) fn take_socket(&self, upstream: &Upstream) -> Option<TcpStream> {
+    /// A connection that can be used at once, if one is kept.
+    pub(crate) fn take_socket(&self, upstream: &Upstream, origin: &Origin) -> Option<Stream> {
         // Bytes or an end on a silent connection: the upstream proxy has closed it, or cannot be trusted.
-        self.take(&upstream.sockets, |socket| {
-            socket.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-        })
+        self.take(&upstream.sockets, origin, Stream::is_quiet)
     }
 
     /// Likewise one that hyper speaks on.
-    pub(crate) fn take_sender(&self, upstream: &Upstream) -> Option<SendRequest<Upload>> {
-        self.take(&upstream.senders, SendRequest::is_ready)
+    pub(crate) fn take_sender(&self, upstream: &Upstream, origin: &Origin) -> Option<SendRequest<Upload>> {
+        self.take(&upstream.senders, origin, |sender| sender.is_ready())
     }
 
-    /// Keeps a socket whose exchange is over; dropping it closes it.
-    pub(crate) fn keep_socket(&self, upstream: &Arc<Upstream>, socket: TcpStream) {
-        self.keep(upstream, &upstream.sockets, socket);
+    /// Keeps a connection whose exchange is over; dropping it closes it.
+    pub(crate) fn keep_socket(&self, upstream: &Arc<Upstream>, socket: Stream, origin: Origin) {
+        self.keep(upstream, &upstream.sockets, socket, origin);
     }
 
     /// Likewise one that hyper speaks on.
-    pub(crate) fn keep_sender(&self, upstream: &Arc<Upstream>, sender: SendRequest<Upload>) {
+    pub(crate) fn keep_sender(&self, upstream: &Arc<Upstream>, sender: SendRequest<Upload>, origin: Origin) {
         if !sender.is_closed() {
-            self.keep(upstream, &upstream.senders, sender);
+            self.keep(upstream, &upstream.senders, sender, origin);
         }
     }
 
-    fn take<C>(&self, idle: &Mutex<Vec<Idle<C>>>, is_usable: impl Fn(&C) -> bool) -> Option<C> {
+    fn take<C>(&self, idle: &Mutex<Vec<Idle<C>>>, origin: &Origin, is_usable: impl Fn(&mut C) -> bool) -> Option<C> {
         let mut idle = lock(idle);
-        while let Some(kept) = idle.pop() {
+        // With an HTTP proxy it is always the last one.
+        while let Some(found) = idle.iter().rposition(|kept| kept.origin == *origin) {
+            let mut kept = idle.remove(found);
             self.idle_count.fetch_sub(1, Ordering::Relaxed);
-            if kept.since.elapsed() < self.idle_timeout && is_usable(&kept.connection) {
+            if kept.since.elapsed() < self.idle_timeout && is_usable(&mut kept.connection) {
                 return Some(kept.connection);
             }
         }
         None
     }
 
-    fn keep<C>(&self, upstream: &Arc<Upstream>, idle: &Mutex<Vec<Idle<C>>>, connection: C) {
+    fn keep<C>(&self, upstream: &Arc<Upstream>, idle: &Mutex<Vec<Idle<C>>>, connection: C, origin: Origin) {
         if self.idle_timeout.is_zero() || self.idle_count.load(Ordering::Relaxed) >= self.max_idle {
             return;
         }
         self.idle_count.fetch_add(1, Ordering::Relaxed);
-        lock(idle).push(Idle { connection, since: Instant::now() });
+        lock(idle).push(Idle { connection, origin, since: Instant::now() });
         if !upstream.is_listed.swap(true, Ordering::Relaxed) {
             lock(&self.with_idle).push(upstream.clone());
         }
@@ -199,6 +206,7 @@ impl Upstreams {
 
 impl Upstream {
     fn new(member: Member) -> Self {
+        tls::warn_if_insecure(&member);
         let proxy_status = HeaderValue::try_from(format!("evenkeel; next-hop={}", member.id()));
         Self {
             proxy_status: proxy_status.expect("an id is a token"),
@@ -207,6 +215,11 @@ impl Upstream {
             senders: Mutex::default(),
             is_listed: AtomicBool::new(false),
         }
+    }
+
+    /// Where a connection leads that is dialed through this member for `to`.
+    pub(crate) fn origin(&self, to: &Authority) -> Origin {
+        (!self.member.is_http_proxy()).then(|| to.text.clone())
     }
 }
 

@@ -1,0 +1,166 @@
+//! The connection to an upstream proxy, or to the origin itself: TCP, or TLS over it.
+//!
+//! Whoever writes must flush: TLS may hold back what the socket did not take. On TCP a flush is nothing.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, tcp};
+use tokio_rustls::client::TlsStream;
+
+/// A connection that bytes of a request can go out on.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    /// On the heap, so that the others stay small.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Whether nothing has come on a connection that should be silent: no bytes, no end, no error.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        match self {
+            Self::Tcp(socket) => {
+                socket.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+            }
+            // Session tickets may have come, which are no news; reading takes them in.
+            Self::Tls(socket) => {
+                let read =
+                    Pin::new(socket).poll_read(&mut Context::from_waker(Waker::noop()), &mut ReadBuf::new(&mut [0]));
+                read.is_pending()
+            }
+        }
+    }
+
+    /// Both directions, each to be used by itself.
+    pub(crate) fn split(&mut self) -> (Reads<'_>, Writes<'_>) {
+        match self {
+            Self::Tcp(socket) => split_tcp(socket),
+            Self::Tls(socket) => {
+                let (reads, writes) = tokio::io::split(&mut **socket);
+                (Reads::Tls(reads), Writes::Tls(writes))
+            }
+        }
+    }
+}
+
+/// The same of a socket.
+pub(crate) fn split_tcp(socket: &mut TcpStream) -> (Reads<'_>, Writes<'_>) {
+    let (reads, writes) = socket.split();
+    (Reads::Tcp(reads), Writes::Tcp(writes))
+}
+
+/// The reading direction of a connection.
+pub(crate) enum Reads<'a> {
+    Tcp(tcp::ReadHalf<'a>),
+    Tls(tokio::io::ReadHalf<&'a mut TlsStream<TcpStream>>),
+}
+
+/// The writing direction of a connection.
+pub(crate) enum Writes<'a> {
+    Tcp(tcp::WriteHalf<'a>),
+    Tls(tokio::io::WriteHalf<&'a mut TlsStream<TcpStream>>),
+}
+
+impl Reads<'_> {
+    /// The bare socket, if its bytes are the stream's.
+    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tcp(reads) => Some(reads.as_ref()),
+            Self::Tls(_) => None,
+        }
+    }
+}
+
+impl Writes<'_> {
+    /// Likewise.
+    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tcp(writes) => Some(writes.as_ref()),
+            Self::Tls(_) => None,
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_read(cx, buf),
+            Self::Tls(socket) => Pin::new(socket).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncRead for Reads<'_> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(reads) => Pin::new(reads).poll_read(cx, buf),
+            Self::Tls(reads) => Pin::new(reads).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_write(cx, buf),
+            Self::Tls(socket) => Pin::new(socket).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+            Self::Tls(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Tcp(socket) => socket.is_write_vectored(),
+            Self::Tls(socket) => socket.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_flush(cx),
+            Self::Tls(socket) => Pin::new(socket).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Tls(socket) => Pin::new(socket).poll_shutdown(cx),
+        }
+    }
+}
+
+impl AsyncWrite for Writes<'_> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(writes) => Pin::new(writes).poll_write(cx, buf),
+            Self::Tls(writes) => Pin::new(writes).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(writes) => Pin::new(writes).poll_flush(cx),
+            Self::Tls(writes) => Pin::new(writes).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(writes) => Pin::new(writes).poll_shutdown(cx),
+            Self::Tls(writes) => Pin::new(writes).poll_shutdown(cx),
+        }
+    }
+}

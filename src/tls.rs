@@ -1,0 +1,139 @@
+//! TLS to an upstream proxy: which certificates are accepted, and what a failed handshake is called.
+//!
+//! The roots are the system's, or those in `SSL_CERT_FILE`, read once when the first https member is dialed. A member with
+//! `?insecure=1` takes any certificate; that is said in the log once.
+//! Not here: TLS between client and origin, which passes through a tunnel untouched. No ALPN: HTTP/1.1 is what a proxy
+//! speaks that is offered nothing.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
+
+use crate::error::Failure;
+use crate::member::{Kind, Member, Tls};
+
+/// Insecure members that are remembered as warned about; nobody reads more warnings than that.
+const MOST_WARNED: usize = 1024;
+
+static CHECKED: LazyLock<TlsConnector> = LazyLock::new(|| {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    let (taken, _) = roots.add_parsable_certificates(found.certs);
+    if taken == 0 {
+        let why = found.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
+        tracing::warn!(why, "no root certificates: every https upstream proxy will be refused");
+    }
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), PROVIDER.clone()).build();
+    match verifier {
+        Ok(verifier) => connector(verifier),
+        // Without roots there is no verifier, and nothing to accept.
+        Err(_) => connector(Arc::new(Verifier { accepts: false })),
+    }
+});
+static UNCHECKED: LazyLock<TlsConnector> = LazyLock::new(|| connector(Arc::new(Verifier { accepts: true })));
+static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(ring::default_provider()));
+
+fn connector(verifier: Arc<dyn ServerCertVerifier>) -> TlsConnector {
+    let config = ClientConfig::builder_with_provider(PROVIDER.clone())
+        .with_safe_default_protocol_versions()
+        .expect("ring has the suites of TLS 1.2 and 1.3")
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}
+
+/// Makes the connection a TLS one.
+///
+/// # Errors
+/// [`Failure::Certificate`]; [`Failure::Tls`] for everything else, a closed connection included.
+pub(crate) async fn connect(tls: &Tls, socket: TcpStream) -> Result<TlsStream<TcpStream>, Failure> {
+    let connector = if tls.is_insecure { &UNCHECKED } else { &CHECKED };
+    connector.connect(tls.server_name.clone(), socket).await.map_err(failure_of)
+}
+
+fn failure_of(error: io::Error) -> Failure {
+    match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        Some(Error::InvalidCertificate(why)) => Failure::Certificate(reason(why)),
+        Some(Error::NoCertificatesPresented) => Failure::Certificate("it shows none"),
+        _ => Failure::Tls(error),
+    }
+}
+
+/// In our own words: rustls names the host, and whoever reads this need not know it.
+fn reason(why: &CertificateError) -> &'static str {
+    match why {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "it is not valid yet",
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => "it is for another name",
+        CertificateError::UnknownIssuer => "nobody known here has issued it",
+        CertificateError::Revoked => "it has been revoked",
+        _ => "it is not valid",
+    }
+}
+
+/// Says in the log, once per member, that its certificate is not looked at.
+pub(crate) fn warn_if_insecure(member: &Member) {
+    static WARNED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+    if let Kind::Http { tls: Some(Tls { is_insecure: true, .. }), .. } = member.kind() {
+        let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.len() < MOST_WARNED && warned.insert(member.id().to_owned()) {
+            tracing::warn!(
+                proxy = member.masked(),
+                "insecure=1: whoever sits on the way to this proxy can read its password"
+            );
+        }
+    }
+}
+
+/// All certificates, or none. Signatures are checked: they are part of the protocol.
+#[derive(Debug)]
+struct Verifier {
+    accepts: bool,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if self.accepts { Ok(ServerCertVerified::assertion()) } else { Err(CertificateError::UnknownIssuer.into()) }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &PROVIDER.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &PROVIDER.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        PROVIDER.signature_verification_algorithms.supported_schemes()
+    }
+}
