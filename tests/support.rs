@@ -3,5 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod redis;
+pub(crate) mod servers;
+pub(crate) mod socks;
 pub(crate) mod upstream;
 pub(crate) mod wire;

@@ -1,0 +1,167 @@
+//! Real proxies, each a process of one's own on a free port with a folder of its own, gone when the test is.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::gateway::eventually;
+use super::wire::PATIENCE;
+
+/// A running server.
+pub(crate) struct Server {
+    process: Child,
+    address: SocketAddr,
+    dir: TempDir,
+}
+
+impl Server {
+    /// tinyproxy, which asks for these credentials.
+    pub(crate) fn tinyproxy(user: &str, password: &str) -> Self {
+        Self::start("tinyproxy", "tinyproxy", |at, dir| {
+            let config = format!("Port {}\nListen 127.0.0.1\nBasicAuth {user} {password}\nTimeout 60\n", at.port());
+            vec!["-d".into(), "-c".into(), write(dir, "tinyproxy.conf", &config)]
+        })
+    }
+
+    /// squid, which asks for these credentials.
+    pub(crate) fn squid(user: &str, password: &str) -> Self {
+        Self::start("squid", "squid", |at, dir| {
+            let hash =
+                Command::new("openssl").args(["passwd", "-apr1", password]).output().expect("openssl runs").stdout;
+            let users = write(dir, "users", &format!("{user}:{}", String::from_utf8(hash).expect("text")));
+            let config = format!(
+                "http_port {at}\npid_filename none\ncache_log /dev/null\naccess_log none\ncoredump_dir {dir}\n\
+                 cache_mem 1 MB\nshutdown_lifetime 0 seconds\nworkers 1\npinger_enable off\nnetdb_filename none\n\
+                 auth_param basic program /usr/lib/squid/basic_ncsa_auth {users}\nauth_param basic children 1\n\
+                 acl known proxy_auth REQUIRED\nhttp_access allow known\nhttp_access deny all\n",
+                dir = dir.display()
+            );
+            open_to_all(dir);
+            vec!["-N".into(), "-f".into(), write(dir, "squid.conf", &config)]
+        })
+    }
+
+    /// microsocks, which asks for these credentials.
+    pub(crate) fn microsocks(user: &str, password: &str) -> Self {
+        Self::start("microsocks", "microsocks", |at, _| {
+            ["-i", "127.0.0.1", "-p", &at.port().to_string(), "-u", user, "-P", password].map(str::to_owned).into()
+        })
+    }
+
+    /// dante's server, which speaks SOCKS 4 and 5 with whoever comes.
+    pub(crate) fn dante() -> Self {
+        Self::start("danted", "dante-server", |at, dir| {
+            let config = format!(
+                "logoutput: /dev/null\ninternal: 127.0.0.1 port = {}\nexternal: 127.0.0.1\nclientmethod: none\n\
+                 socksmethod: none\nclient pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 }}\n\
+                 socks pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 }}\n",
+                at.port()
+            );
+            let pid = dir.join("pid").display().to_string();
+            vec!["-f".into(), write(dir, "danted.conf", &config), "-p".into(), pid]
+        })
+    }
+
+    /// stunnel, which takes TLS with `certificate` and passes on to `to` what is inside.
+    pub(crate) fn stunnel(certificate: &Certificate, to: SocketAddr) -> Self {
+        Self::start("stunnel4", "stunnel4", |at, dir| {
+            let config = format!(
+                "foreground = yes\npid =\nsyslog = no\ndebug = 4\nsocket = l:TCP_NODELAY=1\nsocket = r:TCP_NODELAY=1\n\
+                 [tls]\naccept = {at}\nconnect = {to}\ncert = {}\n",
+                certificate.chain().display()
+            );
+            vec![write(dir, "stunnel.conf", &config)]
+        })
+    }
+
+    fn start(program: &str, package: &str, arguments: impl Fn(SocketAddr, &Path) -> Vec<String>) -> Self {
+        let dir = tempfile::tempdir().expect("a scratch folder");
+        let address = TcpListener::bind("127.0.0.1:0").and_then(|held| held.local_addr()).expect("a free port");
+        let log = std::fs::File::create(dir.path().join("log")).expect("a file");
+        let process = Command::new(program)
+            .args(arguments(address, dir.path()))
+            // Where Debian puts servers, for whoever is not root.
+            .env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()))
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file"))
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|_| panic!("these tests need {program} on the PATH (apt-get install {package})"));
+        let mut server = Self { process, address, dir };
+        eventually(PATIENCE, program, || {
+            if let Ok(Some(status)) = server.process.try_wait() {
+                let log = std::fs::read_to_string(server.dir.path().join("log")).unwrap_or_default();
+                panic!("{program} has ended with {status}: {log}");
+            }
+            TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+        });
+        server
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Not a kill: some have children to end.
+        let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
+        let _ = self.process.wait();
+    }
+}
+
+/// A certificate for `proxy.test` and 127.0.0.1, and the authority that has issued it.
+pub(crate) struct Certificate(TempDir);
+
+impl Certificate {
+    pub(crate) fn make() -> Self {
+        let dir = tempfile::tempdir().expect("a scratch folder");
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let (authority, authority_key, leaf, leaf_key) = (at("ca.pem"), at("ca.key"), at("leaf.pem"), at("leaf.key"));
+        let key = "-x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
+        // Of a name of its own: two authorities of one name are one with two keys.
+        let name = dir.path().file_name().expect("a name").to_string_lossy();
+        openssl(&format!("{key} -subj /CN={name} -keyout {authority_key} -out {authority}"));
+        openssl(&format!(
+            "{key} -subj /CN=proxy.test -CA {authority} -CAkey {authority_key} -keyout {leaf_key} -out {leaf} \
+             -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:proxy.test,IP:127.0.0.1"
+        ));
+        let chain = [leaf_key, leaf].map(|file| std::fs::read_to_string(file).expect("a written file")).concat();
+        std::fs::write(dir.path().join("chain.pem"), chain).expect("a written file");
+        Self(dir)
+    }
+
+    /// Whom to trust, as a file.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.0.path().join("ca.pem")
+    }
+
+    /// The private key and the certificate.
+    fn chain(&self) -> PathBuf {
+        self.0.path().join("chain.pem")
+    }
+}
+
+fn openssl(arguments: &str) {
+    let output = Command::new("openssl").arg("req").args(arguments.split_whitespace()).output();
+    let output = output.expect("these tests need openssl on the PATH (apt-get install openssl)");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn write(dir: &Path, name: &str, text: &str) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, text).expect("a written file");
+    path.display().to_string()
+}
+
+/// Started by root, squid reads its files as somebody else.
+fn open_to_all(dir: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).expect("our own folder");
+}
