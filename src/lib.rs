@@ -3,10 +3,13 @@
 //! The modules in the order a request meets them:
 //!
 //! - [`server`] accepts a connection, `client` serves it, `gateway` takes one request through;
-//! - `target` and `headers` say what was asked for and what may go on;
+//! - `head` reads a request in its own bytes, `target` and `headers` one that hyper has read: what was asked for, and
+//!   what may go on;
 //! - [`pool`] chooses the least-used [`member`], in Redis or in this process;
-//! - `upstream` and `dial` get a connection, over `tls` or through `socks` where the member says so;
-//! - `plain`, `forward`, `upload`, `answer` and `tunnel` carry the request there and its answer back;
+//! - `upstream` and `dial` get a connection (a `stream`), over `tls` or through `socks` where the member says so;
+//! - `plain` is the short way there and back, for requests without a body (`line` and `scratch` hold its bytes,
+//!   `chunked` finds its end); `forward`, `upload` and `answer` are hyper's way, for all others;
+//! - `tunnel` is for CONNECT, and `splice` for its bulk;
 //! - `retry` and `error` say what happens when that fails, `record` writes the line about it.
 //!
 //! What is not here: caching, rewriting of bodies, TLS interception. A request that was refused before a member was
