@@ -17,6 +17,7 @@
 //! | [`Failure::NotSocks`] | upstream | 502 | http_protocol_error | yes |
 //! | [`Failure::SocksRefused`] | upstream | 502 | connection_refused | yes |
 //! | [`Failure::Unroutable`] | upstream | 502 | destination_ip_unroutable | yes |
+//! | [`Failure::Hop`] | as what failed there | | | |
 //! | [`Failure::Closed`] | upstream | 502 | connection_terminated | yes, if safe |
 //! | [`Failure::Nonsense`] | upstream | 502 | http_protocol_error | yes, if safe |
 //! | [`Failure::HeadTimeout`] | upstream | 504 | http_response_timeout | no: the client has waited enough |
@@ -30,6 +31,7 @@ use std::{fmt, io};
 
 use hyper::StatusCode;
 
+use crate::member::Member;
 use crate::pool::PoolError;
 use crate::socks;
 
@@ -68,6 +70,9 @@ pub(crate) enum Failure {
     SocksRefused(u8),
     #[error("the target cannot be reached this way: {0}")]
     Unroutable(&'static str),
+    /// At this hop of a chain, counted from 1.
+    #[error("hop {0}: {1}")]
+    Hop(usize, #[source] Box<Failure>),
     #[error("the upstream proxy closed the connection before a whole response head")]
     Closed,
     #[error("the upstream proxy sent something that is not HTTP/1.1")]
@@ -120,6 +125,7 @@ impl Failure {
         use Side::{Client, Gateway, Upstream};
         use StatusCode as S;
         let (side, status, error, repeatable) = match self {
+            Self::Hop(_, failure) => return failure.row(),
             Self::PoolEmpty => (Gateway, S::SERVICE_UNAVAILABLE, "destination_unavailable", false),
             Self::Store(_) => (Gateway, S::SERVICE_UNAVAILABLE, "proxy_internal_error", false),
             Self::AtLimit => (Gateway, S::SERVICE_UNAVAILABLE, "connection_limit_reached", false),
@@ -148,10 +154,17 @@ impl Failure {
     /// The status the upstream proxy answered with, where that is the failure (RFC 9209 §2.1.5).
     pub(crate) fn received_status(&self) -> Option<u16> {
         match self {
+            Self::Hop(_, failure) => failure.received_status(),
             Self::Credentials => Some(407),
             Self::TunnelRefused(status) => Some(*status),
             _ => None,
         }
+    }
+
+    /// The same with the hop of `member` where it happened, if it is a chain and to blame.
+    pub(crate) fn at_hop(self, member: &Member, hop: usize) -> Self {
+        let says_where = matches!(self, Self::Hop(..)) || member.way().count() == 1;
+        if says_where || self.row().side != Side::Upstream { self } else { Self::Hop(hop, Box::new(self)) }
     }
 
     /// Dialing `peer` failed with this error; running out of descriptors is the gateway's own trouble.

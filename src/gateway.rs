@@ -372,7 +372,9 @@ impl<'a> Attempts<'a> {
         if !missed.was_reused {
             self.tried.push(upstream.member.name().clone());
         }
-        let failed = Failed { failure: missed.failure, upstream: Some(upstream), attempts: self.number };
+        // What went wrong behind the dialing did so at the last hop.
+        let failure = missed.failure.at_hop(&upstream.member, upstream.member.way().count());
+        let failed = Failed { failure, upstream: Some(upstream), attempts: self.number };
         if goes_on {
             self.last = Some(failed);
             Ok(())

@@ -11,7 +11,7 @@ use hyper::Method;
 use hyper::header::HeaderValue;
 
 use crate::gateway::MAX_FIELDS;
-use crate::member::Member;
+use crate::member::{Address, Member};
 use crate::target::Authority;
 
 /// Heads that fit are read without a second look at the heap.
@@ -76,6 +76,17 @@ impl Plain {
         }
         start
     }
+}
+
+/// A CONNECT of our own, to the next hop of a chain.
+pub(crate) fn connect(to: &Address, credentials: Option<&HeaderValue>) -> Vec<u8> {
+    let authority = format!("{}:{}", to.host, to.port);
+    let mut head = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n").into_bytes();
+    if let Some(credentials) = credentials {
+        field(&mut head, "Proxy-Authorization", credentials.as_bytes());
+    }
+    head.extend_from_slice(b"\r\n");
+    head
 }
 
 /// What the bytes of a client hold so far.

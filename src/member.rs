@@ -21,11 +21,17 @@ pub type Name = Bytes;
 /// The longest member that is looked at; a host name has at most 253 octets, credentials rarely a few hundred.
 const MAX_LEN: usize = 4096;
 
-/// An upstream proxy that can be dialed.
+/// The longest chain.
+const MAX_HOPS: usize = 8;
+
+/// An upstream proxy that can be dialed, or a chain of them.
 #[derive(Clone)]
 pub struct Member {
     name: Name,
     id: String,
+    /// The hops of a chain before the last.
+    before: Vec<Kind>,
+    /// The last hop, or the only one.
     kind: Kind,
 }
 
@@ -160,6 +166,12 @@ pub enum Malformed {
     /// Something in the query besides `insecure=1` and `sni=name`, or twice.
     #[error("has an option other than insecure=1 and sni=name")]
     BadOption,
+    /// A chain is of proxies.
+    #[error("direct:// is no hop of a chain")]
+    DirectInChain,
+    /// Each hop costs a handshake.
+    #[error("has more than {MAX_HOPS} hops")]
+    LongChain,
     /// What follows `direct://` is where to dial from, and that is all.
     #[error("what follows direct:// is not the IP address of this machine to dial from")]
     BadSource,
@@ -167,7 +179,7 @@ pub enum Malformed {
 
 impl Member {
     /// Reads `[scheme://][user[:password]@]host:port[/][?options]`, where no scheme means http and only https has options,
-    /// or `direct://[source address]`.
+    /// or `direct://[source address]`; or several proxies joined by `|`, each but the first with its scheme.
     ///
     /// # Errors
     /// The first thing that makes the member unusable; see [`Malformed`].
@@ -182,12 +194,17 @@ impl Member {
             return Err(Malformed::BadByte(bad));
         }
         let text = std::str::from_utf8(name).map_err(|_| Malformed::BadByte(0xff))?;
-        let (scheme, rest) = match text.split_once("://") {
-            Some((scheme, rest)) => (Scheme::parse(scheme)?, rest),
-            None => (Scheme::Http, text),
-        };
-        let (identity, kind) = if scheme == Scheme::Direct { direct(rest)? } else { proxy(scheme, rest)? };
-        Ok(Self { name: name.clone(), id: id_of(&identity), kind })
+        let hops = hops(text);
+        if hops.len() > MAX_HOPS {
+            return Err(Malformed::LongChain);
+        }
+        let (identities, mut kinds): (Vec<_>, Vec<_>) =
+            hops.into_iter().map(hop).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        if kinds.len() > 1 && kinds.iter().any(|kind| matches!(kind, Kind::Direct { .. })) {
+            return Err(Malformed::DirectInChain);
+        }
+        let kind = kinds.pop().ok_or(Malformed::Empty)?;
+        Ok(Self { name: name.clone(), id: id_of(&identities.join("|")), before: kinds, kind })
     }
 
     /// The member as the pool holds it. Contains the password: for the store only, never for a log.
@@ -201,17 +218,17 @@ impl Member {
         &self.id
     }
 
-    /// How it is reached, and what is spoken with it.
-    pub(crate) fn kind(&self) -> &Kind {
-        &self.kind
+    /// How it is reached, hop by hop, and what is spoken with each. At least one; several in a chain.
+    pub(crate) fn way(&self) -> impl Iterator<Item = &Kind> {
+        self.before.iter().chain([&self.kind])
     }
 
-    /// Whether it is spoken to as an HTTP proxy. With the others, a connection leads to one origin.
+    /// Whether it, or a chain's last hop, is spoken to as an HTTP proxy. With the others, a connection leads to one origin.
     pub(crate) fn is_http_proxy(&self) -> bool {
         matches!(self.kind, Kind::Http { .. })
     }
 
-    /// The value of `Proxy-Authorization` for this upstream proxy, marked sensitive.
+    /// The value of `Proxy-Authorization` for this upstream proxy, or a chain's last hop, marked sensitive.
     pub(crate) fn proxy_authorization(&self) -> Option<&HeaderValue> {
         match &self.kind {
             Kind::Http { authorization, .. } => authorization.as_ref(),
@@ -231,13 +248,49 @@ impl fmt::Debug for Member {
     }
 }
 
+impl Kind {
+    /// Where it listens.
+    pub(crate) fn address(&self) -> Option<&Address> {
+        match self {
+            Self::Http { address, .. } | Self::Socks { address, .. } => Some(address),
+            Self::Direct { .. } => None,
+        }
+    }
+}
+
+/// The parts of a chain. A `|` is a joint only before a scheme: elsewhere it may be part of a password, where `/` may not.
+fn hops(text: &str) -> Vec<&str> {
+    let is_joint = |at: usize| {
+        let scheme = text[at + 1..].split_once("://").map_or("", |(scheme, _)| scheme);
+        !scheme.is_empty() && scheme.bytes().all(is_scheme_byte)
+    };
+    let (mut hops, mut start) = (Vec::new(), 0);
+    for (at, _) in text.match_indices('|').filter(|&(at, _)| is_joint(at)) {
+        hops.push(&text[start..at]);
+        start = at + 1;
+    }
+    hops.push(&text[start..]);
+    hops
+}
+
+/// What makes one proxy a proxy of its own, and how it is spoken to.
+fn hop(text: &str) -> Result<(String, Kind), Malformed> {
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme, rest)) => (Scheme::parse(scheme)?, rest),
+        None => (Scheme::Http, text),
+    };
+    if scheme == Scheme::Direct { direct(rest) } else { proxy(scheme, rest) }
+}
+
+fn is_scheme_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)
+}
+
 impl Scheme {
     fn parse(text: &str) -> Result<Self, Malformed> {
         match SCHEMES.iter().find(|(name, _)| text.eq_ignore_ascii_case(name)) {
             Some((_, scheme)) => Ok(*scheme),
-            None if text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)) => {
-                Err(Malformed::Scheme(text.chars().take(32).collect()))
-            }
+            None if text.bytes().all(is_scheme_byte) => Err(Malformed::Scheme(text.chars().take(32).collect())),
             None => Err(Malformed::NotAUrl),
         }
     }
@@ -397,6 +450,15 @@ impl fmt::Display for Host {
 /// Hidden are a password, a user name that stands alone (often an API key), and whatever follows the first colon of
 /// what should be `host:port` and is not; a port is shown in front of what follows it.
 pub fn masked(name: &[u8]) -> String {
+    // Only where it is certain what is a hop, each is masked by itself.
+    if name.contains(&b'|') && Member::parse(&Name::copy_from_slice(name)).is_ok() {
+        let text = String::from_utf8_lossy(name);
+        return hops(&text).into_iter().map(|hop| masked_one(hop.as_bytes())).collect::<Vec<_>>().join("|");
+    }
+    masked_one(name)
+}
+
+fn masked_one(name: &[u8]) -> String {
     const SHOWN: usize = 120;
     const MASK: &[u8] = b"***";
     // A :// behind something that is no scheme is part of a secret.
@@ -527,6 +589,26 @@ mod tests {
         assert_eq!(socks("socks5://h:1?insecure=1"), Err(Malformed::Trailing));
         let long = Name::from(format!("socks5://{}:p@h:1", "u".repeat(256)).into_bytes());
         assert_eq!(Member::parse(&long).unwrap_err(), Malformed::LongLogin);
+    }
+
+    #[test]
+    fn a_chain_is_read_hop_by_hop() {
+        let member = parse("a:1|https://u:p%7C@b:2?insecure=1|socks5h://v:q@c:3").unwrap();
+        let ports: Vec<_> = member.way().map(|hop| hop.address().unwrap().port).collect();
+        assert_eq!((ports, member.is_http_proxy()), (vec![1, 2, 3], false));
+        assert_eq!(member.masked(), "a:1|https://u:***@b:2?insecure=1|socks5h://v:***@c:3");
+        let id = |text| parse(text).unwrap().id().to_owned();
+        assert_eq!(id("a:1|socks5://b:2"), id("http://A:1/|SOCKS5://b:2"));
+        assert_ne!(id("a:1|socks5://b:2"), id("a:1|socks5h://b:2"));
+        // A bar in a password is no joint.
+        let member = parse("http://u:p|q@b:2").unwrap();
+        assert_eq!((member.way().count(), &*member.masked()), (1, "http://u:***@b:2"));
+        assert_eq!(parse("a:1|direct://").unwrap_err(), Malformed::DirectInChain);
+        assert_eq!(parse("a:1|ftp://b:2").unwrap_err(), Malformed::Scheme("ftp".into()));
+        assert_eq!(parse("a:1|b:2").unwrap_err(), Malformed::Colons);
+        assert_eq!(parse("|http://b:2").unwrap_err(), Malformed::NoHost);
+        let long = Name::from(["http://a:1"; MAX_HOPS + 1].join("|").into_bytes());
+        assert_eq!(Member::parse(&long).unwrap_err(), Malformed::LongChain);
     }
 
     #[test]

@@ -49,7 +49,8 @@ where
 }
 
 async fn say<S: AsyncWrite + Unpin>(socket: &mut S, bytes: &[u8]) -> Result<(), Failure> {
-    socket.write_all(bytes).await.map_err(|_| Failure::Closed)
+    socket.write_all(bytes).await.map_err(|_| Failure::Closed)?;
+    socket.flush().await.map_err(|_| Failure::Closed)
 }
 
 async fn hear<const N: usize>(socket: &mut (impl AsyncRead + Unpin)) -> Result<[u8; N], Failure> {

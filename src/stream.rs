@@ -1,4 +1,4 @@
-//! The connection to an upstream proxy, or to the origin itself: TCP, or TLS over it.
+//! The connection to an upstream proxy, or to the origin itself: TCP, or TLS over it, in a chain perhaps several times.
 //!
 //! Whoever writes must flush: TLS may hold back what the socket did not take. On TCP a flush is nothing.
 
@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 pub(crate) enum Stream {
     Tcp(TcpStream),
     /// On the heap, so that the others stay small.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<Stream>>),
 }
 
 impl Stream {
@@ -54,13 +54,13 @@ pub(crate) fn split_tcp(socket: &mut TcpStream) -> (Reads<'_>, Writes<'_>) {
 /// The reading direction of a connection.
 pub(crate) enum Reads<'a> {
     Tcp(tcp::ReadHalf<'a>),
-    Tls(tokio::io::ReadHalf<&'a mut TlsStream<TcpStream>>),
+    Tls(tokio::io::ReadHalf<&'a mut TlsStream<Stream>>),
 }
 
 /// The writing direction of a connection.
 pub(crate) enum Writes<'a> {
     Tcp(tcp::WriteHalf<'a>),
-    Tls(tokio::io::WriteHalf<&'a mut TlsStream<TcpStream>>),
+    Tls(tokio::io::WriteHalf<&'a mut TlsStream<Stream>>),
 }
 
 impl Reads<'_> {

@@ -9,7 +9,6 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
@@ -22,6 +21,7 @@ use tokio_rustls::rustls::{
 
 use crate::error::Failure;
 use crate::member::{Kind, Member, Tls};
+use crate::stream::Stream;
 
 /// Insecure members that are remembered as warned about; nobody reads more warnings than that.
 const MOST_WARNED: usize = 1024;
@@ -58,7 +58,7 @@ fn connector(verifier: Arc<dyn ServerCertVerifier>) -> TlsConnector {
 ///
 /// # Errors
 /// [`Failure::Certificate`]; [`Failure::Tls`] for everything else, a closed connection included.
-pub(crate) async fn connect(tls: &Tls, socket: TcpStream) -> Result<TlsStream<TcpStream>, Failure> {
+pub(crate) async fn connect(tls: &Tls, socket: Stream) -> Result<TlsStream<Stream>, Failure> {
     let connector = if tls.is_insecure { &UNCHECKED } else { &CHECKED };
     connector.connect(tls.server_name.clone(), socket).await.map_err(failure_of)
 }
@@ -86,7 +86,7 @@ fn reason(why: &CertificateError) -> &'static str {
 /// Says in the log, once per member, that its certificate is not looked at.
 pub(crate) fn warn_if_insecure(member: &Member) {
     static WARNED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
-    if let Kind::Http { tls: Some(Tls { is_insecure: true, .. }), .. } = member.kind() {
+    if member.way().any(|hop| matches!(hop, Kind::Http { tls: Some(Tls { is_insecure: true, .. }), .. })) {
         let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
         if warned.len() < MOST_WARNED && warned.insert(member.id().to_owned()) {
             tracing::warn!(

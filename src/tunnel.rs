@@ -66,39 +66,41 @@ pub(crate) async fn open(
     if !member.is_http_proxy() {
         return Ok((Tunnel { socket, early: Bytes::new() }, head::ESTABLISHED.to_vec()));
     }
-    let handshake = async {
-        socket.write_all(request).await.map_err(|_| Failure::Closed)?;
-        socket.flush().await.map_err(|_| Failure::Closed)?;
-        let mut reply = BytesMut::with_capacity(1024);
-        let mut head = Vec::with_capacity(256);
-        let mut pieces = Pieces::default();
-        loop {
-            if socket.read_buf(&mut reply).await.map_err(|_| Failure::Closed)? == 0 {
-                return Err(Failure::Closed);
-            }
-            while pieces.are_worth_reading(&reply) {
-                head.clear();
-                let read = head::read_response(&reply, &Method::CONNECT, &mut head);
-                let Some(response) = read.map_err(|_| Failure::Nonsense)? else { break };
-                reply.advance(response.length);
-                match response.status {
-                    // Nobody asked to switch, and what follows is no longer HTTP.
-                    101 => return Err(Failure::Nonsense),
-                    // An interim reply; the final one follows.
-                    100..=199 => pieces = Pieces::default(),
-                    200..=299 => return Ok((reply.freeze(), head)),
-                    407 => return Err(Failure::Credentials),
-                    other => return Err(Failure::TunnelRefused(other)),
-                }
-            }
-            if reply.len() >= MAX_REPLY {
-                return Err(Failure::Nonsense);
+    let handshake = timeout_at(deadline, ask(&mut socket, request)).await;
+    let (early, head) = handshake.map_err(|_| Failure::DialTimeout(Peer::Proxy, within))??;
+    Ok((Tunnel { socket, early }, head))
+}
+
+/// Says `request`, a whole CONNECT head, and hears the reply: what came behind it, and its head for a client.
+pub(crate) async fn ask(socket: &mut Stream, request: &[u8]) -> Result<(Bytes, Vec<u8>), Failure> {
+    socket.write_all(request).await.map_err(|_| Failure::Closed)?;
+    socket.flush().await.map_err(|_| Failure::Closed)?;
+    let mut reply = BytesMut::with_capacity(1024);
+    let mut head = Vec::with_capacity(256);
+    let mut pieces = Pieces::default();
+    loop {
+        if socket.read_buf(&mut reply).await.map_err(|_| Failure::Closed)? == 0 {
+            return Err(Failure::Closed);
+        }
+        while pieces.are_worth_reading(&reply) {
+            head.clear();
+            let read = head::read_response(&reply, &Method::CONNECT, &mut head);
+            let Some(response) = read.map_err(|_| Failure::Nonsense)? else { break };
+            reply.advance(response.length);
+            match response.status {
+                // Nobody asked to switch, and what follows is no longer HTTP.
+                101 => return Err(Failure::Nonsense),
+                // An interim reply; the final one follows.
+                100..=199 => pieces = Pieces::default(),
+                200..=299 => return Ok((reply.freeze(), head)),
+                407 => return Err(Failure::Credentials),
+                other => return Err(Failure::TunnelRefused(other)),
             }
         }
-    };
-    let (early, head) =
-        timeout_at(deadline, handshake).await.map_err(|_| Failure::DialTimeout(Peer::Proxy, within))??;
-    Ok((Tunnel { socket, early }, head))
+        if reply.len() >= MAX_REPLY {
+            return Err(Failure::Nonsense);
+        }
+    }
 }
 
 /// Why a tunnel ended.

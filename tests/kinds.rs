@@ -99,8 +99,8 @@ impl Origins {
             let mut tunnel = gateway.client();
             assert_eq!(tunnel.connect(&self.first.address().to_string()).status(), 200);
             assert_eq!(tunnel.exactly(11), b"220 ready\r\n");
-            tunnel.send(vec![b'x'; 300_000]);
-            assert!(tunnel.exactly(300_000).iter().all(|&b| b == b'x'));
+            tunnel.send(vec![b'x'; 100_000]);
+            assert!(tunnel.exactly(100_000).iter().all(|&b| b == b'x'));
             if upgrades {
                 switch_protocols(&mut gateway.client(), &format!("{url}/ws"));
             }
@@ -152,6 +152,46 @@ fn dante_serves_every_version_of_socks() {
     for _ in SOCKS {
         let answer = gateway.client().get(&format!("http://localhost:{}/", origins.http.address().port()));
         assert_eq!((answer.status(), answer.text()), (200, "GET / HTTP/1.1 "));
+    }
+}
+
+#[test]
+fn chains_of_every_kind_serve_with_passwords() {
+    let origins = Origins::start();
+    let (http, socks) = (Server::tinyproxy("u", SECRET), Server::microsocks("u", SECRET));
+    let (open, tls) = (Server::dante(), Server::stunnel(&origins.certificate, http.address()));
+    let [http, socks, tls] = [("http", &http), ("socks5h", &socks), ("https", &tls)]
+        .map(|(scheme, server)| member(scheme, server.address()));
+    let open = format!("socks4a://{}", open.address());
+    let to_origin = [format!("{http}|{socks}"), format!("{tls}|{tls}|{open}"), format!("{socks}|{open}|{socks}")];
+    origins.work_through(&to_origin, true);
+    origins.work_through(&[format!("{socks}|{http}"), format!("{open}|{tls}"), format!("{tls}|{tls}")], false);
+}
+
+#[test]
+fn what_goes_wrong_in_a_chain_names_its_hop() {
+    let (dante, microsocks, dead) = (Server::dante(), Server::microsocks("u", SECRET), Refusing::new());
+    let first = format!("socks5://{}", dante.address());
+    let second = member("socks5h", microsocks.address());
+    let dead = dead.url();
+    let refusing = Upstream::answering("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+    let denying = Upstream::answering("HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n");
+    let silent = Upstream::silent();
+    let garbage = Upstream::answering("garbage\r\n\r\n");
+    for (chain, status, error, hop) in [
+        (format!("{dead}|{first}"), 502, "connection_refused;", "hop 1: the upstream proxy cannot be connected to"),
+        (format!("{first}|{dead}"), 502, "connection_refused;", "hop 1: the upstream proxy did not connect"),
+        (format!("{}|{first}", refusing.url()), 502, "connection_refused; received-status=403", "hop 1: "),
+        (format!("{first}|{}", denying.url()), 502, "proxy_configuration_error; received-status=407", "hop 2: "),
+        (format!("{}|{first}", denying.url()), 502, "proxy_configuration_error; received-status=407", "hop 1: "),
+        (format!("{first}|{second}|socks5://{}", silent.address()), 504, "connection_timeout;", "hop 3: "),
+        (format!("{first}|{}", garbage.url()), 502, "http_protocol_error;", "hop 2: "),
+    ] {
+        let gateway = Setup::of([&*chain]).set("upstream.dial_timeout", "1s").start();
+        for answer in both_fail(&gateway, "127.0.0.7:80") {
+            assert!(answer.status() == status && answer.text().contains(hop), "{chain}: {} {answer:?}", answer.text());
+            assert!(answer.field("Proxy-Status").unwrap().contains(&format!("error={error}")), "{chain}: {answer:?}");
+        }
     }
 }
 
