@@ -556,6 +556,28 @@ fn tunnels_through_tls_carry_bulk_both_ways_and_half_closes() {
     end(gateway);
 }
 
+/// What TLS holds back while the socket is full goes out although the client says no more.
+#[test]
+fn a_tunnel_through_tls_to_a_slow_reader_arrives_to_its_last_byte() {
+    const LENGTH: usize = 64 << 20;
+    let certificate = Certificate::make();
+    let proxy = Upstream::start(|conn| {
+        conn.request()?;
+        conn.send("HTTP/1.1 200 OK\r\n\r\n")?;
+        for _ in 0..LENGTH >> 16 {
+            std::thread::sleep(Duration::from_millis(1)); // so that every buffer on the way is full
+            conn.exactly(1 << 16)?;
+        }
+        conn.send("all")?;
+        conn.until_close().map(drop)
+    });
+    let tls = Server::stunnel(&certificate, proxy.address());
+    let gateway = Setup::of([member("https", tls.address())]).start();
+    let mut client = gateway.client();
+    assert_eq!(client.connect("origin.test:443").status(), 200);
+    assert_eq!(client.send(vec![b'x'; LENGTH]).exactly(3), b"all");
+}
+
 #[test]
 fn a_kept_tls_connection_that_has_ended_is_not_used_again() {
     let certificate = Certificate::make();
