@@ -23,7 +23,7 @@ pub(crate) struct Answer {
     record: Option<Box<Record>>,
     client: Arc<Client>,
     /// The request's body, to know whether it has been read to its end.
-    source: Option<Source>,
+    source: Source,
     /// A length is stated although nothing follows, of a 304 or 0: hyper would leave the first out and move the
     /// second to the end, if it knew.
     states_length_only: bool,
@@ -44,12 +44,12 @@ pub(crate) struct Connection {
 
 impl Answer {
     /// A text of our own; empty for a head without a body.
-    pub(crate) fn own(text: Bytes, client: Arc<Client>, record: Option<Box<Record>>) -> Self {
+    pub(crate) fn own(text: Bytes, client: Arc<Client>, source: Source, record: Option<Box<Record>>) -> Self {
         Self {
             content: Content::Own(Some(text).filter(|text| !text.is_empty())),
             record,
             client,
-            source: None,
+            source,
             states_length_only: false,
         }
     }
@@ -66,7 +66,7 @@ impl Answer {
         let states_length_only = states_length && body.is_end_stream();
         let mut content = Content::Relayed { body, connection: Some(connection) };
         content.settle();
-        Self { content, record, client, source: Some(source), states_length_only }
+        Self { content, record, client, source, states_length_only }
     }
 }
 
@@ -135,11 +135,9 @@ impl Drop for Answer {
         {
             record.ended = Ended::Client;
         }
-        let is_even = self.source.as_ref().is_some_and(Source::is_finished);
+        let is_even = self.source.is_finished();
         // An upload that outlasts its answer might wait for ever to be asked for.
-        if let Some(source) = &self.source {
-            source.abandon();
-        }
+        self.source.abandon();
         self.client.answered(is_even);
     }
 }

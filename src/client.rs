@@ -29,9 +29,10 @@ use tokio_util::sync::WaitForCancellationFuture;
 
 use crate::config;
 use crate::error::Failure;
+use crate::extent::Extent;
 use crate::gateway::{self, Worker};
 use crate::head::{self, Pieces, Request};
-use crate::line::Line;
+use crate::line::{Line, MAX_UNREAD};
 use crate::plain::{self, Fate};
 use crate::record::{Ended, Record};
 use crate::scratch;
@@ -117,6 +118,7 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
     let mut is_registered = false;
     let mut deadline = Instant::now() + patience;
     let mut pieces = Pieces::default();
+    let mut has_begun = false;
     if line.unread.is_empty() {
         // Its room goes as well; it may be a while.
         line.unread = BytesMut::new();
@@ -128,14 +130,20 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
                 Request::Partial => {}
                 Request::Unusual => return Ok(Request::Unusual),
                 Request::Ambiguous => return Err(Silence::Refused(AMBIGUOUS)),
+                // Too long for hyper as well, which says so.
+                Request::Plain(_, length) if length > MAX_HEAD => return Ok(Request::Unusual),
                 Request::Plain(request, length) => {
                     line.unread.advance(length);
                     return Ok(Request::Plain(request, length));
                 }
             }
-            deadline = deadline.min(Instant::now() + worker.config.gateway.head_timeout);
         }
         let is_waiting = line.unread.is_empty();
+        if !is_waiting && !has_begun {
+            // From its first byte on, a head has its own time.
+            has_begun = true;
+            deadline = Instant::now() + worker.config.gateway.head_timeout;
+        }
         let received = poll_fn(|cx| {
             // Most heads come whole and alone: they are read where they were received.
             let Line { socket, unread, .. } = line;
@@ -188,10 +196,12 @@ enum Phase {
     Idle = 0,
     /// Some of a request head has arrived.
     Head = 1,
-    /// A request is being answered.
+    /// A request waits for its answer; every step of that has a deadline of its own.
     Busy = 2,
     /// The answer has been handed to hyper whole, but not yet to the socket.
     Flushing = 3,
+    /// The answer is on its way.
+    Answering = 4,
 }
 
 /// What is known of a client connection while hyper speaks on it; shared by its socket, its requests and its answers.
@@ -232,6 +242,11 @@ impl Client {
         self.enter(Phase::Busy);
     }
 
+    /// The answer's head has come.
+    pub(crate) fn answering(&self) {
+        self.enter(Phase::Answering);
+    }
+
     /// The answer's last byte has been given to hyper. `is_even`: and the request's body has been read to its end.
     pub(crate) fn answered(&self, is_even: bool) {
         self.is_even.store(is_even, Ordering::Relaxed);
@@ -252,7 +267,8 @@ impl Client {
             0 => Phase::Idle,
             1 => Phase::Head,
             2 => Phase::Busy,
-            _ => Phase::Flushing,
+            3 => Phase::Flushing,
+            _ => Phase::Answering,
         }
     }
 
@@ -281,8 +297,8 @@ impl Client {
         match self.phase() {
             Phase::Idle if lasted(&self.since_ms) >= limits.idle_timeout => Verdict::Stalled,
             Phase::Head if lasted(&self.since_ms) >= limits.head_timeout => Verdict::TooSlow,
-            // Whatever moves in an exchange moves on the client's socket too, in one direction or the other.
-            Phase::Busy | Phase::Flushing
+            // Whatever moves in an answer, or beside it, moves on the client's socket too.
+            Phase::Answering | Phase::Flushing
                 if lasted(&self.moved_ms).min(lasted(&self.since_ms)) >= limits.tunnel_idle_timeout =>
             {
                 Verdict::Stalled
@@ -307,7 +323,8 @@ enum Verdict {
 /// Lets hyper speak until the exchange is over; gives the line back if the connection goes on.
 async fn speak(worker: &Arc<Worker>, line: Line, address: SocketAddr) -> Option<Line> {
     let client = Arc::new(Client::new(address));
-    let io = TokioIo::new(ClientSocket { socket: line.socket, unread: line.unread, client: client.clone() });
+    let extent = Extent::of(&line.unread);
+    let io = TokioIo::new(ClientSocket { socket: line.socket, unread: line.unread, extent, client: client.clone() });
     let service = {
         let (worker, client) = (worker.clone(), client.clone());
         service_fn(move |request| {
@@ -343,19 +360,19 @@ async fn speak(worker: &Arc<Worker>, line: Line, address: SocketAddr) -> Option<
     })
     .await;
     let parts = connection.into_parts();
-    let ClientSocket { mut socket, mut unread, .. } = parts.io.into_inner();
+    let ClientSocket { mut socket, unread, .. } = parts.io.into_inner();
+    // What hyper had read ahead comes before what it was not given.
+    let mut early = BytesMut::from(&parts.read_buf[..]);
+    early.unsplit(unread);
     match verdict {
         Verdict::Done => {
-            // What hyper had read ahead comes before what it had not read yet.
-            let mut early = BytesMut::from(&parts.read_buf[..]);
-            early.unsplit(std::mem::take(&mut unread));
             return Some(Line::new(socket, early));
         }
         Verdict::Stalled | Verdict::GoOn => return None,
         Verdict::TooSlow => say(worker, &mut socket, Failure::ClientSlow).await,
         Verdict::Over { is_unreadable } => {
             if let Some((far, record)) = client.take_tunnel() {
-                carry(worker, &mut socket, parts.read_buf, far, record).await;
+                carry(worker, &mut socket, early.freeze(), far, record).await;
                 return None;
             }
             match StatusCode::from_u16(client.refusal.load(Ordering::Relaxed)) {
@@ -406,11 +423,12 @@ async fn carry(worker: &Worker, socket: &mut TcpStream, early: Bytes, far: Tunne
     }
 }
 
-/// The client's socket as hyper sees it; keeps [`Client`] informed of what passes.
+/// The client's socket as hyper sees it, which ends with the request; keeps [`Client`] informed of what passes.
 struct ClientSocket {
     socket: TcpStream,
-    /// Read by an earlier turn of hyper, not yet used.
+    /// Received, not given to hyper yet.
     unread: BytesMut,
+    extent: Extent,
     client: Arc<Client>,
 }
 
@@ -428,22 +446,29 @@ impl ClientSocket {
 
 impl AsyncRead for ClientSocket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        if self.unread.is_empty() {
-            ready!(Pin::new(&mut self.socket).poll_read(cx, buf))?;
-        } else {
-            let length = self.unread.len().min(buf.remaining());
-            buf.put_slice(&self.unread[..length]);
-            self.unread.advance(length);
-        }
-        if buf.filled().len() == before {
-            self.client.saw_eof.store(true, Ordering::Relaxed);
-        } else {
-            if self.client.phase() == Phase::Idle {
-                self.client.enter(Phase::Head);
+        let Self { socket, unread, extent, client } = &mut *self;
+        while unread.is_empty() || extent.is_over() {
+            if unread.len() >= MAX_UNREAD {
+                // A client that is that far ahead will not be missed before its answer.
+                return Poll::Pending;
             }
-            self.client.moved();
+            let received = scratch::poll_read(socket, cx, |_, bytes| {
+                unread.extend_from_slice(bytes);
+                !bytes.is_empty()
+            });
+            if !ready!(received)? {
+                client.saw_eof.store(true, Ordering::Relaxed);
+                return Poll::Ready(Ok(()));
+            }
         }
+        let room = unread.len().min(buf.remaining());
+        let length = extent.take(&unread[..room]);
+        buf.put_slice(&unread[..length]);
+        unread.advance(length);
+        if client.phase() == Phase::Idle {
+            client.enter(Phase::Head);
+        }
+        client.moved();
         Poll::Ready(Ok(()))
     }
 }

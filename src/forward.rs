@@ -88,11 +88,20 @@ pub(crate) async fn send(
     let response = answered.map_err(|mut error| {
         // hyper hands the request back when none of it was written.
         let progress = if error.take_message().is_some() { Progress::Unsent } else { Progress::Sent };
+        if body.is_broken() {
+            return missed(
+                Failure::BadRequest("the request's body broke off, or is not chunked as it should be"),
+                progress,
+            );
+        }
         missed(failure_of(error.error()), progress)
     })?;
     match response.status() {
         StatusCode::PROXY_AUTHENTICATION_REQUIRED => Err(missed(Failure::Credentials, Progress::Sent)),
-        StatusCode::SWITCHING_PROTOCOLS if !asked_to_upgrade => Err(missed(Failure::Nonsense, Progress::Sent)),
+        // Nor can the rest of a body be sent in another protocol.
+        StatusCode::SWITCHING_PROTOCOLS if !asked_to_upgrade || !body.is_finished() => {
+            Err(missed(Failure::Nonsense, Progress::Sent))
+        }
         _ if headers::is_coded_oddly(response.version(), response.headers()) => {
             Err(missed(Failure::Nonsense, Progress::Sent))
         }

@@ -143,16 +143,21 @@ pub(crate) async fn serve(worker: Arc<Worker>, client: Arc<Client>, request: Req
     let method = request.method().clone();
     let mut record =
         worker.config.log.requests.then(|| Box::new(Record::new(client.address, request.method().clone())));
-    match exchange(&worker, &client, request, &mut record).await {
+    let expects_continue = headers::expects_continue(request.headers());
+    let (head, body) = request.into_parts();
+    let source = Source::new(body, worker.config.retry.replay_bytes, expects_continue);
+    match exchange(&worker, &client, &head, &source, &mut record).await {
         Ok(response) => response,
         Err(failed) => {
             let mut response = refuse(&worker, &failed);
-            if method == Method::CONNECT {
-                // What the client sends behind a refused CONNECT was meant for the tunnel, not for us.
+            source.drain().await;
+            // What the client sends behind a refused CONNECT was meant for the tunnel, and what is left of a body is no
+            // request.
+            if method == Method::CONNECT || !source.is_finished() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             note_failure(&mut record, failed);
-            response.map(|text| Answer::own(text, client, record))
+            response.map(|text| Answer::own(text, client, source, record))
         }
     }
 }
@@ -160,10 +165,10 @@ pub(crate) async fn serve(worker: Arc<Worker>, client: Arc<Client>, request: Req
 async fn exchange(
     worker: &Arc<Worker>,
     client: &Arc<Client>,
-    request: Request<Incoming>,
+    head: &request::Parts,
+    source: &Source,
     record: &mut Option<Box<Record>>,
 ) -> Result<Response<Answer>, Failed> {
-    let (head, body) = request.into_parts();
     let to = target::read(&head.method, &head.uri, head.version, &head.headers)?;
     let wishes = Wishes::of(&head.headers)?;
     if let Some(record) = record {
@@ -171,7 +176,7 @@ async fn exchange(
     }
     let has_been_here = worker.pseudonym().is_some_and(|name| headers::has_been_through(&head.headers, name));
     refuse_loop(worker, &to, has_been_here)?;
-    forward(worker, client, &head, body, wishes, &to, record).await
+    forward(worker, client, head, source, wishes, &to, record).await
 }
 
 /// A request that would come back to this gateway goes no further.
@@ -184,12 +189,11 @@ async fn forward(
     worker: &Arc<Worker>,
     client: &Arc<Client>,
     head: &request::Parts,
-    body: Incoming,
+    source: &Source,
     wishes: Wishes,
     to: &Authority,
     record: &mut Option<Box<Record>>,
 ) -> Result<Response<Answer>, Failed> {
-    let source = Source::new(body, worker.config.retry.replay_bytes, wishes.expects_continue);
     let mut attempts = Attempts::new(worker, &head.method);
     loop {
         let upstream = attempts.next().await?;
@@ -211,7 +215,7 @@ async fn forward(
             });
         }
         let limits = &worker.config.upstream;
-        match forward::send(&worker.upstreams, &upstream, to, request, &source, limits, attempts.number > 1).await {
+        match forward::send(&worker.upstreams, &upstream, to, request, source, limits, attempts.number > 1).await {
             Ok(received) => {
                 return relay(client, received, upstream, to, &attempts, source, record).await;
             }
@@ -227,9 +231,10 @@ async fn relay(
     upstream: Arc<Upstream>,
     to: &Authority,
     attempts: &Attempts<'_>,
-    source: Source,
+    source: &Source,
     record: &mut Option<Box<Record>>,
 ) -> Result<Response<Answer>, Failed> {
+    client.answering();
     let Received { mut response, connection } = received;
     note_answer(record, response.status().as_u16());
     let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -243,12 +248,16 @@ async fn relay(
         headers::of_response(head.headers, attempts.method, head.status, body.size_hint().exact(), is_switching);
     attempts.sign(&mut head.headers, &upstream);
     let answer = if is_switching {
-        Answer::own(Bytes::new(), client.clone(), None)
+        Answer::own(Bytes::new(), client.clone(), source.clone(), None)
     } else {
+        if !source.is_finished() {
+            // The answer came first. The rest of the body may stay where it is, and the connection ends.
+            head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         let origin = upstream.origin(to);
         let connection = Connection { worker: attempts.worker.clone(), upstream, sender: connection, origin };
         let states_length = head.headers.contains_key(hyper::header::CONTENT_LENGTH);
-        Answer::relayed(body, connection, client.clone(), source, states_length, record.take())
+        Answer::relayed(body, connection, client.clone(), source.clone(), states_length, record.take())
     };
     Ok(Response::from_parts(head, answer))
 }

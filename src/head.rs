@@ -122,6 +122,34 @@ pub(crate) fn read_request(bytes: &[u8], pseudonym: Option<&str>) -> Request {
     }
 }
 
+/// How long a request's body is.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Length {
+    Known(u64),
+    Chunks,
+}
+
+/// The length of the head that `bytes` begin with, and of the body behind it; `None` where there could be two opinions.
+pub(crate) fn length_of(bytes: &[u8]) -> Option<(usize, Length)> {
+    let mut fields = vec![MaybeUninit::uninit(); MAX_FIELDS];
+    let mut head = httparse::Request::new(&mut []);
+    let Ok(httparse::Status::Complete(length)) = head.parse_with_uninit_headers(bytes, &mut fields) else {
+        return None;
+    };
+    let mut framing = head.headers.iter().filter(|line| Known::of(line.name) == Known::Body);
+    let body = match (framing.next(), framing.next()) {
+        (None, _) => Length::Known(0),
+        (Some(line), None) if is_transfer_encoding(line.name) => {
+            line.value.eq_ignore_ascii_case(b"chunked").then_some(Length::Chunks)?
+        }
+        (Some(line), None) if line.value.iter().all(u8::is_ascii_digit) => {
+            Length::Known(std::str::from_utf8(line.value).ok()?.parse().ok()?)
+        }
+        _ => return None,
+    };
+    Some((length, body))
+}
+
 fn plain(head: &httparse::Request<'_, '_>, length: usize, pseudonym: Option<&str>) -> Request {
     let is_body = |line: &&httparse::Header<'_>| Known::of(line.name) == Known::Body;
     let mut framing = head.headers.iter().filter(is_body).map(|line| is_transfer_encoding(line.name));

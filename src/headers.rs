@@ -60,7 +60,7 @@ impl Wishes {
                     .any(|t| t.eq_ignore_ascii_case(b"h2c") || t[..4.min(t.len())].eq_ignore_ascii_case(b"http"))
         });
         let trailers = headers.get_all(TE).iter().flat_map(tokens).any(|t| t.eq_ignore_ascii_case(b"trailers"));
-        let expects_continue = headers.get(EXPECT).is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+        let expects_continue = expects_continue(headers);
         Ok(Self { upgrade, trailers, chunked, expects_continue })
     }
 
@@ -167,6 +167,11 @@ pub(crate) fn of_response(
         normalise_length(&mut fields, length);
     }
     fields
+}
+
+/// Whether the client waits to be told to send its body (RFC 9110 §10.1.1).
+pub(crate) fn expects_continue(headers: &HeaderMap) -> bool {
+    headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 /// Whether a response has any transfer coding but exactly `chunked`, the only one that can be taken off here and put on again

@@ -8,7 +8,7 @@
 //! - [`pool`] chooses the least-used [`member`], in Redis or in this process;
 //! - `upstream` and `dial` get a connection (a `stream`), over `tls` or through `socks` where the member says so;
 //! - `plain` is the short way there and back, for requests without a body (`line` and `scratch` hold its bytes,
-//!   `chunked` finds its end); `forward`, `upload` and `answer` are hyper's way, for all others;
+//!   `chunked` finds its end); `extent`, `forward`, `upload` and `answer` are hyper's way, for all others;
 //! - `tunnel` is for CONNECT, and `splice` for its bulk;
 //! - `retry` and `error` say what happens when that fails, `record` writes the line about it.
 //!
@@ -34,6 +34,7 @@ mod plain;
 mod scratch;
 
 mod answer;
+mod extent;
 mod forward;
 mod upload;
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::scratch;
 
 /// Bytes a client may send ahead of its turn; beyond that it waits in the kernel.
-const MAX_UNREAD: usize = 64 << 10;
+pub(crate) const MAX_UNREAD: usize = 64 << 10;
 
 /// A client's socket.
 pub(crate) struct Line {

@@ -158,7 +158,7 @@ async fn attempt(
     }
     match opening(line, request, attempts, upstream, &mut socket, deadline).await? {
         Ok(opening) => Ok(Ok((socket, opening))),
-        Err(failure) => missed(failure, Progress::Sent),
+        Err((failure, progress)) => missed(failure, progress),
     }
 }
 
@@ -170,8 +170,9 @@ async fn opening(
     upstream: &Upstream,
     socket: &mut Stream,
     deadline: Instant,
-) -> Result<Result<Opening, Failure>, Gone> {
+) -> Result<Result<Opening, (Failure, Progress)>, Gone> {
     let worker = attempts.worker;
+    let mut progress = Progress::Sent;
     let mut head = Head::default();
     let mut interim = 0;
     loop {
@@ -194,15 +195,18 @@ async fn opening(
         // Several heads may have come at once, interim ones first.
         loop {
             match step {
-                Err(failure) => return Ok(Err(failure)),
+                Err(failure) => return Ok(Err((failure, progress))),
                 Ok(Step::More) => break,
                 Ok(Step::Opening(opening)) => return Ok(Ok(*opening)),
                 Ok(Step::Interim { out, rest }) => {
                     interim += 1;
                     if interim > MAX_INTERIM {
-                        return Ok(Err(Failure::Nonsense));
+                        return Ok(Err((Failure::Nonsense, progress)));
                     }
-                    line.send(&out, worker.config.gateway.tunnel_idle_timeout).await?;
+                    if !out.is_empty() {
+                        line.send(&out, worker.config.gateway.tunnel_idle_timeout).await?;
+                        progress = Progress::Answered;
+                    }
                     head = Head::default();
                     if rest.is_empty() {
                         break;

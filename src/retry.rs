@@ -14,6 +14,8 @@ pub(crate) enum Progress {
     Unsent,
     /// The upstream proxy may have read some or all of it.
     Sent,
+    /// An interim answer has reached the client.
+    Answered,
 }
 
 /// What is known about a request when an attempt at it has failed; no byte of an answer has reached the client.
@@ -32,6 +34,7 @@ pub(crate) struct Attempt<'a> {
 pub(crate) fn is_allowed(failure: &Failure, attempt: &Attempt<'_>, limits: &config::Retry) -> bool {
     let safe = match attempt.progress {
         Progress::Unsent => true,
+        Progress::Answered => false,
         Progress::Sent => attempt.method == Method::CONNECT || (attempt.method.is_idempotent() && attempt.body_is_kept),
     };
     failure.row().repeatable && safe && attempt.number < limits.attempts && attempt.elapsed < limits.deadline
@@ -58,6 +61,7 @@ mod tests {
         assert!(!allowed(Failure::Closed, Method::POST, Progress::Sent, true));
         assert!(!allowed(Failure::Closed, Method::PATCH, Progress::Sent, true));
         assert!(allowed(Failure::TunnelRefused(503), Method::CONNECT, Progress::Sent, true));
+        assert!(!allowed(Failure::Closed, Method::GET, Progress::Answered, true));
     }
 
     #[test]

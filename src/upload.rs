@@ -6,14 +6,16 @@
 //! A body held back by `Expect: 100-continue` is not asked for until the upstream proxy says so; hyper tells the
 //! client to go on when the body is first polled, so a refused upload is never sent.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::HeaderMap;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// The client's body, shared by the attempts at one request.
 #[derive(Clone)]
@@ -32,6 +34,8 @@ struct State {
     waker: Option<Waker>,
     /// When a chunk last came from the client.
     moved: Instant,
+    /// It is not chunked as it should be, or the client broke off.
+    is_broken: bool,
     /// The last time the upstream proxy asked, the client had nothing.
     awaits_client: bool,
 }
@@ -53,6 +57,7 @@ impl Source {
             held,
             waker: None,
             moved: Instant::now(),
+            is_broken: false,
             awaits_client: false,
         }))))
     }
@@ -89,14 +94,41 @@ impl Source {
         }
     }
 
+    /// Reads the rest of a body nobody wants, if it is short and there already: the next request can then follow on the
+    /// same connection. A body that is held back stays where it is.
+    pub(crate) async fn drain(&self) {
+        /// What a client sends along with its head.
+        const MOST: usize = 64 << 10;
+        const PATIENCE: Duration = Duration::from_millis(20);
+        if self.state().is_none_or(|state| state.held || state.finished) {
+            return;
+        }
+        let mut rest = self.upload();
+        let mut length = 0;
+        let read = async {
+            while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut rest).poll_frame(cx)).await {
+                length += frame.data_ref().map_or(0, Bytes::len);
+                if length > MOST {
+                    break;
+                }
+            }
+        };
+        let _ = timeout(PATIENCE, read).await;
+    }
+
     /// Whether the client's body has been read to its end.
     pub(crate) fn is_finished(&self) -> bool {
-        self.state().is_none_or(|state| state.finished)
+        self.state().is_none_or(|state| state.finished && !state.is_broken)
     }
 
     /// While the body is still being sent: when it last moved. `None` when there is nothing (more) to send.
     pub(crate) fn unfinished_since(&self) -> Option<Instant> {
         self.state().filter(|state| !state.finished).map(|state| state.moved)
+    }
+
+    /// Whether the client's body cannot be read to its end.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.state().is_some_and(|state| state.is_broken)
     }
 
     /// Whether it is the client that keeps everyone waiting.
@@ -155,7 +187,10 @@ impl Body for Upload {
                 }
                 state.finished = frame.is_trailers() || state.body.as_ref().is_none_or(Incoming::is_end_stream);
             }
-            Some(Err(_)) => state.keep = None,
+            Some(Err(_)) => {
+                state.keep = None;
+                state.is_broken = true;
+            }
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }

@@ -8,6 +8,7 @@ mod demo;
 
 mod answers;
 mod forward;
+mod handover;
 mod kinds;
 mod tunnel;
 
