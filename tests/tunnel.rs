@@ -275,3 +275,73 @@ fn a_tunnel_moves_much_in_both_directions_at_once() {
     sender.join().unwrap().unwrap();
     assert_eq!(client.exactly(1), [1]);
 }
+
+/// Bytes that tell where they are, so that none can be lost, repeated or moved unseen.
+fn numbered(length: usize) -> Vec<u8> {
+    (0_u64..).flat_map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).take(length).collect()
+}
+
+fn descriptors(gateway: &crate::support::gateway::Gateway) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", gateway.pid().as_raw_nonzero())).expect("a running gateway").count()
+}
+
+#[test]
+fn bulk_goes_both_ways_at_once_whole_and_in_order_and_its_pipes_are_closed() {
+    const SIZE: usize = 32 << 20;
+    let expected = numbered(SIZE);
+    let from_origin = expected.clone();
+    let upstream = Upstream::start(move |conn| {
+        conn.request()?;
+        conn.send("HTTP/1.1 200 OK\r\n\r\n")?;
+        let mut writer = conn.stream.try_clone()?;
+        let from_origin = from_origin.clone();
+        let writing = std::thread::spawn(move || {
+            use std::io::Write as _;
+            writer.write_all(&from_origin)?;
+            writer.shutdown(std::net::Shutdown::Write)
+        });
+        let received = conn.until_close()?;
+        assert!(received == numbered(SIZE), "the upload is not what was sent");
+        writing.join().expect("the writer")
+    });
+    let gateway = Setup::of([upstream.url()]).start();
+    let mut client = gateway.client();
+    assert_eq!(client.connect("origin.test:443").status(), 200);
+    let before = descriptors(&gateway);
+    let mut sender = client.wire().stream.try_clone().unwrap();
+    let upload = expected.clone();
+    let sending = std::thread::spawn(move || {
+        use std::io::Write as _;
+        sender.write_all(&upload).unwrap();
+        sender.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    // A reader that stops for a while: everything between waits, nothing is lost.
+    let mut received = client.exactly(5 << 20);
+    std::thread::sleep(Duration::from_millis(200));
+    received.extend(client.until_close());
+    sending.join().unwrap();
+    assert!(received == expected, "the download is not what was sent");
+    upstream.wait_for_ends(1, PATIENCE);
+    crate::support::gateway::eventually(PATIENCE, "sockets and pipes are closed", || descriptors(&gateway) < before);
+}
+
+#[test]
+fn a_bulk_tunnel_whose_client_breaks_off_ends_at_the_upstream_proxy() {
+    let upstream = Upstream::start(|conn| {
+        conn.request()?;
+        conn.send("HTTP/1.1 200 OK\r\n\r\n")?;
+        let chunk = vec![7; 1 << 20];
+        // Until it is cut.
+        while conn.send(&chunk).is_ok() {}
+        Ok(())
+    });
+    let gateway = Setup::of([upstream.url()]).start();
+    let mut client = gateway.client();
+    assert_eq!(client.connect("origin.test:443").status(), 200);
+    client.exactly(8 << 20);
+    // Two sockets and a pipe at least.
+    let busy = descriptors(&gateway);
+    client.reset();
+    upstream.wait_for_ends(1, Duration::from_secs(3));
+    crate::support::gateway::eventually(PATIENCE, "sockets and pipe are closed", || descriptors(&gateway) + 4 <= busy);
+}
