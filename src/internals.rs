@@ -11,7 +11,7 @@ use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, Uri, Version};
 use tokio::net::TcpStream;
 
-use crate::member::Member;
+use crate::member::{Kind, Member};
 use crate::stream::Stream;
 use crate::{head, headers, plain, target, tunnel};
 
@@ -91,6 +91,20 @@ pub fn read_by_hyper(
     let to = target::read(method, uri, version, fields).ok()?;
     let sent = headers::of_request(fields, headers::Wishes::of(fields).ok()?, &to.text, None, None);
     Some((to.into(), sent, headers::has_been_through(fields, pseudonym)))
+}
+
+/// Where a member listens that is an HTTP proxy by itself, without TLS; `None` for every other kind.
+pub fn place(member: &Member) -> Option<(String, u16)> {
+    let mut way = member.way();
+    match (way.next(), way.next()) {
+        (Some(Kind::Http { address, tls: None, .. }), None) => Some((address.host.to_string(), address.port)),
+        _ => None,
+    }
+}
+
+/// `Member::proxy_authorization`.
+pub fn proxy_authorization(member: &Member) -> Option<&HeaderValue> {
+    member.proxy_authorization()
 }
 
 /// `target::Authority::parse`.
