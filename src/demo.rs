@@ -17,7 +17,7 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::member::{self, Member, Name};
+use crate::member::{self, Name};
 use crate::pool::Pool;
 
 /// How many upstream proxies the demo has.
@@ -145,16 +145,13 @@ pub async fn show(pool: &Pool) {
 
 fn table(counts: &[(Name, f64)], again: bool) -> String {
     let up = if again { format!("\x1b[{}A", counts.len() + 1) } else { String::new() };
-    let rows =
-        counts.iter().map(|(name, count)| format!("\x1b[2K{count:>12}  {:<11}  {}\n", id(name), member::masked(name)));
+    let rows = counts
+        .iter()
+        .map(|(name, count)| format!("\x1b[2K{count:>12}  {:<11}  {}\n", member::id(name), member::masked(name)));
     format!("{up}\x1b[2K{:>12}  {:<11}  upstream proxy\n{}", "allocations", "id", rows.collect::<String>())
 }
 
 fn line(counts: &[(Name, f64)]) -> String {
     let parts: Vec<_> = counts.iter().map(|(name, count)| format!("{} {count}", member::masked(name))).collect();
     format!("allocations: {}\n", parts.join(", "))
-}
-
-fn id(name: &Name) -> String {
-    Member::parse(name).map_or_else(|_| "-".to_owned(), |member| member.id().to_owned())
 }

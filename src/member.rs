@@ -444,6 +444,11 @@ impl fmt::Display for Host {
     }
 }
 
+/// The id of a member for a listing, `-` for one that cannot be parsed.
+pub fn id(name: &Name) -> String {
+    Member::parse(name).map_or_else(|_| "-".to_owned(), |member| member.id)
+}
+
 /// A member for an operator's eyes, also one that cannot be parsed: what is or could be a secret hidden, control
 /// characters and bytes outside ASCII escaped, cut to a length that fits on a line.
 ///

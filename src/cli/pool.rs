@@ -126,21 +126,26 @@ async fn list(pool: &Pool, json: bool) -> Result<Vec<u8>, PoolError> {
     let (eligible, parked) = (pool.list().await?, pool.parked().await?);
     if json {
         let eligible = eligible.iter().map(|entry| {
-            json!({"proxy": member::masked(&entry.member), "id": id(&entry.member), "count": count(entry.count), "state": "eligible"})
+            json!({"proxy": member::masked(&entry.member), "id": member::id(&entry.member), "count": count(entry.count), "state": "eligible"})
         });
         let parked = parked.iter().map(|entry| {
-            json!({"proxy": member::masked(&entry.member), "id": id(&entry.member), "count": count(entry.count), "state": "parked",
+            json!({"proxy": member::masked(&entry.member), "id": member::id(&entry.member), "count": count(entry.count), "state": "parked",
                 "reason": entry.reason, "since_ms": entry.since_ms})
         });
         return Ok(format!("{:#}\n", Value::Array(eligible.chain(parked).collect())).into_bytes());
     }
     let mut text = format!("{:>12}  {:<11}  proxy\n", "allocations", "id");
     for entry in &eligible {
-        text += &format!("{:>12}  {:<11}  {}\n", entry.count, id(&entry.member), member::masked(&entry.member));
+        text += &format!("{:>12}  {:<11}  {}\n", entry.count, member::id(&entry.member), member::masked(&entry.member));
     }
     for entry in &parked {
         let shown = member::masked(&entry.member);
-        text += &format!("{:>12}  {:<11}  {shown}  (set aside: {})\n", entry.count, id(&entry.member), entry.reason);
+        text += &format!(
+            "{:>12}  {:<11}  {shown}  (set aside: {})\n",
+            entry.count,
+            member::id(&entry.member),
+            entry.reason
+        );
     }
     Ok(text.into_bytes())
 }
@@ -166,10 +171,6 @@ async fn export(pool: &Pool, json: bool) -> Result<Vec<u8>, PoolError> {
 
 fn say(json: bool, report: &Value, sentence: &str) -> Vec<u8> {
     if json { format!("{report}\n").into_bytes() } else { format!("{sentence}\n").into_bytes() }
-}
-
-fn id(name: &Name) -> String {
-    Member::parse(name).map_or_else(|_| "-".to_owned(), |member| member.id().to_owned())
 }
 
 /// Counts are whole numbers, unless someone wrote another score.
