@@ -70,7 +70,7 @@ async fn pass(
         match (hop, target) {
             (Kind::Http { tls, authorization, .. }, _) => {
                 if let Some(tls) = tls {
-                    stream = Stream::Tls(Box::new(tls::connect(tls, stream).await?));
+                    stream = Stream::Tls(Box::new(tls::connect(Peer::Proxy, tls, stream).await?));
                 }
                 if let Some(next) = next {
                     let (early, _) = tunnel::ask(&mut stream, &head::connect(next, authorization.as_ref())).await?;

@@ -56,12 +56,12 @@ pub(crate) enum Failure {
     Dns(Peer, #[source] io::Error),
     #[error("{0} cannot be connected to: {1}")]
     Refused(Peer, #[source] io::Error),
-    #[error("{0} could not be reached within {1:?}")]
+    #[error("{0} could not be reached within {within:?}", within = in_ms(*.1))]
     DialTimeout(Peer, Duration),
-    #[error("TLS with the upstream proxy failed: {0}")]
-    Tls(#[source] io::Error),
-    #[error("the upstream proxy's certificate is not accepted: {0}")]
-    Certificate(&'static str),
+    #[error("TLS with {0} failed: {1}")]
+    Tls(Peer, #[source] io::Error),
+    #[error("{0}'s certificate is not accepted: {1}")]
+    Certificate(Peer, &'static str),
     #[error("the upstream proxy did not accept the login of its pool member")]
     Login,
     #[error("the upstream proxy sent something that is not SOCKS")]
@@ -136,8 +136,8 @@ impl Failure {
             Self::Dns(..) => (Upstream, S::BAD_GATEWAY, "dns_error", true),
             Self::Refused(..) => (Upstream, S::BAD_GATEWAY, "connection_refused", true),
             Self::DialTimeout(..) => (Upstream, S::GATEWAY_TIMEOUT, "connection_timeout", true),
-            Self::Tls(_) => (Upstream, S::BAD_GATEWAY, "tls_protocol_error", true),
-            Self::Certificate(_) => (Upstream, S::BAD_GATEWAY, "tls_certificate_error", true),
+            Self::Tls(..) => (Upstream, S::BAD_GATEWAY, "tls_protocol_error", true),
+            Self::Certificate(..) => (Upstream, S::BAD_GATEWAY, "tls_certificate_error", true),
             Self::Login => (Upstream, S::BAD_GATEWAY, "proxy_configuration_error", true),
             Self::NotSocks => (Upstream, S::BAD_GATEWAY, "http_protocol_error", true),
             Self::SocksRefused(_) => (Upstream, S::BAD_GATEWAY, "connection_refused", true),
@@ -171,6 +171,11 @@ impl Failure {
     pub(crate) fn from_dial(peer: Peer, error: io::Error) -> Self {
         if is_out_of_descriptors(&error) { Self::AtLimit } else { Self::Refused(peer, error) }
     }
+}
+
+/// What is left of a timeout, as it was configured: the microseconds since are nobody's wish.
+fn in_ms(span: Duration) -> Duration {
+    Duration::from_millis(span.as_micros().div_ceil(1000) as u64)
 }
 
 /// EMFILE, ENFILE, ENOBUFS or ENOMEM: waiting helps, the peer is not to blame.

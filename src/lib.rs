@@ -10,10 +10,11 @@
 //! - `plain` is the short way there and back, for requests without a body (`line` and `scratch` hold its bytes,
 //!   `chunked` finds its end); `extent`, `forward`, `upload` and `answer` are hyper's way, for all others;
 //! - `tunnel` is for CONNECT, and `splice` for its bulk;
+//! - [`fetch`] goes the same way for the gateway's own sake, to get a page;
 //! - `retry` and `error` say what happens when that fails, `record` writes the line about it.
 //!
 //! What is not here: caching, rewriting of bodies, TLS interception. A request that was refused before a member was
-//! chosen allocates nothing; nothing is ever sent to an origin except through a member, be it one that says `direct://`.
+//! chosen allocates nothing; nothing of a client is ever sent to an origin except through a member, be it one that says `direct://`.
 
 pub mod config;
 pub mod server;
@@ -40,6 +41,8 @@ mod upload;
 
 mod splice;
 mod tunnel;
+
+pub mod fetch;
 
 mod dial;
 mod socks;

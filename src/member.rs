@@ -71,6 +71,11 @@ impl Member {
         Ok(Self { name: name.clone(), id: id_of(&identities.join("|")), before: kinds, kind })
     }
 
+    /// No proxy at all: `direct://`.
+    pub fn direct() -> Self {
+        Self::parse(&Name::from_static(b"direct://")).expect("a member")
+    }
+
     /// The member as the pool holds it. Contains the password: for the store only, never for a log.
     pub fn name(&self) -> &Name {
         &self.name
@@ -90,6 +95,11 @@ impl Member {
     /// Whether it, or a chain's last hop, is spoken to as an HTTP proxy. With the others, a connection leads to one origin.
     pub(crate) fn is_http_proxy(&self) -> bool {
         matches!(self.kind, Kind::Http { .. })
+    }
+
+    /// Whether it is no proxy.
+    pub(crate) fn is_direct(&self) -> bool {
+        matches!(self.kind, Kind::Direct { .. })
     }
 
     /// The value of `Proxy-Authorization` for this upstream proxy, or a chain's last hop, marked sensitive.

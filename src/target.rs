@@ -15,7 +15,7 @@ use crate::member::Member;
 const ORIGIN_FORM: &str = "this is a proxy; set HTTP_PROXY=http://host:port of this address and request a full URL";
 
 /// `host[:port]`, checked.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Authority {
     /// As the client wrote it; the value of `Host`.
     pub(crate) text: HeaderValue,

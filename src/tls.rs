@@ -1,6 +1,6 @@
-//! TLS to an upstream proxy: which certificates are accepted, and what a failed handshake is called.
+//! TLS to an upstream proxy, or to the origin of a page that is fetched: which certificates are accepted, and what a failed handshake is called.
 //!
-//! The roots are the system's, or those in `SSL_CERT_FILE`, read once when the first https member is dialed. A member with
+//! The roots are the system's, or those in `SSL_CERT_FILE`, read once when the first is dialed. A member with
 //! `?insecure=1` takes any certificate; that is said in the log once.
 //! Not here: TLS between client and origin, which passes through a tunnel untouched. No ALPN: HTTP/1.1 is what a proxy
 //! speaks that is offered nothing.
@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-use crate::error::Failure;
+use crate::error::{Failure, Peer};
 use crate::member::{Kind, Member, Tls};
 use crate::stream::Stream;
 
@@ -32,7 +32,7 @@ static CHECKED: LazyLock<TlsConnector> = LazyLock::new(|| {
     let (taken, _) = roots.add_parsable_certificates(found.certs);
     if taken == 0 {
         let why = found.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
-        tracing::warn!(why, "no root certificates: every https upstream proxy will be refused");
+        tracing::warn!(why, "no root certificates: every https upstream proxy and page will be refused");
     }
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), PROVIDER.clone()).build();
     match verifier {
@@ -58,16 +58,16 @@ fn connector(verifier: Arc<dyn ServerCertVerifier>) -> TlsConnector {
 ///
 /// # Errors
 /// [`Failure::Certificate`]; [`Failure::Tls`] for everything else, a closed connection included.
-pub(crate) async fn connect(tls: &Tls, socket: Stream) -> Result<TlsStream<Stream>, Failure> {
+pub(crate) async fn connect(peer: Peer, tls: &Tls, socket: Stream) -> Result<TlsStream<Stream>, Failure> {
     let connector = if tls.is_insecure { &UNCHECKED } else { &CHECKED };
-    connector.connect(tls.server_name.clone(), socket).await.map_err(failure_of)
+    connector.connect(tls.server_name.clone(), socket).await.map_err(|error| failure_of(peer, error))
 }
 
-fn failure_of(error: io::Error) -> Failure {
+fn failure_of(peer: Peer, error: io::Error) -> Failure {
     match error.get_ref().and_then(|inner| inner.downcast_ref()) {
-        Some(Error::InvalidCertificate(why)) => Failure::Certificate(reason(why)),
-        Some(Error::NoCertificatesPresented) => Failure::Certificate("it shows none"),
-        _ => Failure::Tls(error),
+        Some(Error::InvalidCertificate(why)) => Failure::Certificate(peer, reason(why)),
+        Some(Error::NoCertificatesPresented) => Failure::Certificate(peer, "it shows none"),
+        _ => Failure::Tls(peer, error),
     }
 }
 

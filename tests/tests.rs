@@ -17,6 +17,8 @@ mod pool_use;
 mod redis_faults;
 mod retry;
 
+mod fetch;
+
 mod drain;
 mod limits;
 mod logging;

@@ -156,6 +156,11 @@ fn direct(source: &str) -> Result<(String, Kind), Malformed> {
 }
 
 impl Tls {
+    /// As a host is reached that has no options.
+    pub(crate) fn checked(host: &Host) -> Result<Self, Malformed> {
+        Self::of(host, Options::default())
+    }
+
     fn of(host: &Host, Options { is_insecure, server_name }: Options) -> Result<Self, Malformed> {
         let server_name = match server_name {
             Some(name) => name,
@@ -185,7 +190,8 @@ impl Tls {
 }
 
 impl Login {
-    fn parse(credentials: &str) -> Result<Self, Malformed> {
+    /// Reads `user[:password]`, percent-encoded.
+    pub(crate) fn parse(credentials: &str) -> Result<Self, Malformed> {
         let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
         Ok(Self { user: decode(user)?, password: decode(password)? })
     }
@@ -199,7 +205,8 @@ impl Login {
         }
     }
 
-    fn basic(&self) -> Result<HeaderValue, Malformed> {
+    /// The value of `Authorization` or `Proxy-Authorization` (RFC 7617), marked sensitive.
+    pub(crate) fn basic(&self) -> Result<HeaderValue, Malformed> {
         let Self { user, password } = self;
         if user.contains(&b':') {
             return Err(Malformed::ColonInUser);

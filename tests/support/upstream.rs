@@ -52,7 +52,15 @@ impl Upstream {
     where
         F: Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
     {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Self::start_on("127.0.0.1:0", script)
+    }
+
+    /// The same on another address.
+    pub(crate) fn start_on<F>(address: &str, script: F) -> Self
+    where
+        F: Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
+    {
+        let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let seen = Arc::new(Seen::default());
         let (shared, script) = (seen.clone(), Arc::new(script));
