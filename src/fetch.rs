@@ -1,6 +1,6 @@
 //! Get a page from the web, a list of proxies for example: directly, or through any member.
 //!
-//! A request goes the way traffic goes ([`crate::dial`], [`crate::tunnel`]): in absolute-form to an HTTP proxy, in origin-form
+//! A request goes the way traffic goes (`dial`, `tunnel`): in absolute-form to an HTTP proxy, in origin-form
 //! to an origin, and for an https page through a tunnel, with TLS to the origin inside, whose certificate is checked.
 //! "Directly" is the member `direct://`. Each fetch has a connection of its own.
 //! The body comes in pieces as the server sends them, so that a page of any length needs no memory. Everything together, and
@@ -65,6 +65,7 @@ pub struct Validators {
 
 /// What came of a fetch.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is moved once")]
 pub enum Fetched {
     /// The page.
     Page(Page),
