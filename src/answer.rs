@@ -13,6 +13,7 @@ use hyper::client::conn::http1::SendRequest;
 
 use crate::client::Client;
 use crate::gateway::Worker;
+use crate::pool::Lease;
 use crate::record::{Ended, Record};
 use crate::upload::{Source, Upload};
 use crate::upstream::{Origin, Upstream};
@@ -38,6 +39,8 @@ enum Content {
 pub(crate) struct Connection {
     pub(crate) worker: Arc<Worker>,
     pub(crate) upstream: Arc<Upstream>,
+    /// Ends with the exchange.
+    pub(crate) lease: Lease,
     pub(crate) sender: SendRequest<Upload>,
     pub(crate) origin: Origin,
 }
@@ -75,8 +78,9 @@ impl Content {
     fn settle(&mut self) {
         if let Self::Relayed { body, connection } = self
             && body.is_end_stream()
-            && let Some(Connection { worker, upstream, sender, origin }) = connection.take()
+            && let Some(Connection { worker, upstream, lease, sender, origin }) = connection.take()
         {
+            drop(lease);
             worker.upstreams.keep_sender(&upstream, sender, origin);
         }
     }

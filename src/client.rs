@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BytesMut};
 use hyper::StatusCode;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -67,7 +67,7 @@ pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, address: Socke
         match request {
             Request::Plain(request, _) => match Box::pin(answer(&worker, &mut line, request, address)).await {
                 Outcome::Tunnel(far, record) => {
-                    return Box::pin(carry(&worker, &mut line.socket, line.unread.freeze(), far, record)).await;
+                    return Box::pin(carry(&worker, &mut line.socket, line.unread.into(), far, record)).await;
                 }
                 Outcome::Answered(Fate::KeepAlive) => {}
                 Outcome::Answered(Fate::Close) => return linger(line.socket).await,
@@ -372,7 +372,7 @@ async fn speak(worker: &Arc<Worker>, line: Line, address: SocketAddr) -> Option<
         Verdict::TooSlow => say(worker, &mut socket, Failure::ClientSlow).await,
         Verdict::Over { is_unreadable } => {
             if let Some((far, record)) = client.take_tunnel() {
-                carry(worker, &mut socket, early.freeze(), far, record).await;
+                carry(worker, &mut socket, early.into(), far, record).await;
                 return None;
             }
             match StatusCode::from_u16(client.refusal.load(Ordering::Relaxed)) {
@@ -408,7 +408,7 @@ pub(crate) async fn linger(mut socket: TcpStream) {
     let _ = timeout(LINGER, drained).await;
 }
 
-async fn carry(worker: &Worker, socket: &mut TcpStream, early: Bytes, far: Tunnel, mut record: Option<Box<Record>>) {
+async fn carry(worker: &Worker, socket: &mut TcpStream, early: Vec<u8>, far: Tunnel, mut record: Option<Box<Record>>) {
     let carried = Carried::default();
     let idle = worker.config.gateway.tunnel_idle_timeout;
     let end = tunnel::relay(socket, early, far, idle, &worker.pipes, &carried).await;

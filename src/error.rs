@@ -3,6 +3,7 @@
 //! | failure | side | status | RFC 9209 error | repeat? |
 //! |---|---|---|---|---|
 //! | [`Failure::PoolEmpty`] | gateway | 503 | destination_unavailable | no: nobody is left |
+//! | [`Failure::PoolBusy`] | gateway | 503 | connection_limit_reached | no: everybody is at the limit |
 //! | [`Failure::Store`] | gateway | 503 | proxy_internal_error | no |
 //! | [`Failure::AtLimit`] | gateway | 503 | connection_limit_reached | no |
 //! | [`Failure::BadRequest`], [`Failure::TooLarge`] | client | 400, 414, 431 | http_request_error | no: nothing was chosen |
@@ -40,8 +41,10 @@ use crate::socks;
 pub(crate) enum Failure {
     #[error("no upstream proxy is eligible: the pool is empty")]
     PoolEmpty,
+    #[error("every eligible upstream proxy has as many requests in flight as it may have")]
+    PoolBusy,
     #[error("the pool cannot be asked: {0}")]
-    Store(#[from] PoolError),
+    Store(PoolError),
     #[error("the gateway is at its limit of connections")]
     AtLimit,
     #[error("{0}")]
@@ -83,6 +86,12 @@ pub(crate) enum Failure {
     Credentials,
     #[error("the upstream proxy refused the tunnel with status {0}")]
     TunnelRefused(u16),
+}
+
+impl From<PoolError> for Failure {
+    fn from(error: PoolError) -> Self {
+        if matches!(error, PoolError::AtLimit) { Self::PoolBusy } else { Self::Store(error) }
+    }
 }
 
 /// Whom a connection attempt was for.
@@ -127,6 +136,7 @@ impl Failure {
         let (side, status, error, repeatable) = match self {
             Self::Hop(_, failure) => return failure.row(),
             Self::PoolEmpty => (Gateway, S::SERVICE_UNAVAILABLE, "destination_unavailable", false),
+            Self::PoolBusy => (Gateway, S::SERVICE_UNAVAILABLE, "connection_limit_reached", false),
             Self::Store(_) => (Gateway, S::SERVICE_UNAVAILABLE, "proxy_internal_error", false),
             Self::AtLimit => (Gateway, S::SERVICE_UNAVAILABLE, "connection_limit_reached", false),
             Self::BadRequest(_) => (Client, S::BAD_REQUEST, "http_request_error", false),

@@ -312,7 +312,7 @@ async fn open(through: &Member, url: &Url, deadline: Deadline) -> Result<Stream,
         return dial::connect(through, url.authority(), deadline.at).await;
     }
     let to = url.address();
-    let Tunnel { socket, early } = tunnel(through, url.authority(), &to, deadline).await?;
+    let Tunnel { socket, early, .. } = tunnel(through, url.authority(), &to, deadline).await?;
     if !early.is_empty() {
         // In TLS the client speaks first.
         return Err(at_last_hop(through, Failure::Nonsense));

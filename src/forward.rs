@@ -17,6 +17,7 @@ use crate::dial;
 use crate::error::Failure;
 use crate::gateway::MAX_FIELDS;
 use crate::headers;
+use crate::pool::Lease;
 use crate::retry::Progress;
 use crate::stream::Stream;
 use crate::target::Authority;
@@ -136,5 +137,5 @@ fn failure_of(error: &hyper::Error) -> Failure {
 pub(crate) async fn switch(response: &mut Response<Incoming>) -> Result<Tunnel, Failure> {
     let upgraded = hyper::upgrade::on(response).await.map_err(|_| Failure::Closed)?;
     let parts = upgraded.downcast::<TokioIo<Stream>>().map_err(|_| Failure::Closed)?;
-    Ok(Tunnel { socket: parts.io.into_inner(), early: parts.read_buf })
+    Ok(Tunnel { socket: parts.io.into_inner(), early: parts.read_buf.into(), lease: Lease::default() })
 }

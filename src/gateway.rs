@@ -33,7 +33,7 @@ use crate::headers::{self, Wishes};
 use crate::line::{Gone, Line};
 use crate::member::{self, Name};
 use crate::plain::Fate;
-use crate::pool::Pool;
+use crate::pool::{Lease, Pool};
 use crate::record::{Ended, Record};
 use crate::retry::{self, Progress};
 use crate::target::{self, Authority};
@@ -217,7 +217,7 @@ async fn forward(
         let limits = &worker.config.upstream;
         match forward::send(&worker.upstreams, &upstream, to, request, source, limits, attempts.number > 1).await {
             Ok(received) => {
-                return relay(client, received, upstream, to, &attempts, source, record).await;
+                return relay(client, received, upstream, to, &mut attempts, source, record).await;
             }
             Err(missed) => attempts.failed(upstream, missed, source.is_kept())?,
         }
@@ -230,7 +230,7 @@ async fn relay(
     received: Received,
     upstream: Arc<Upstream>,
     to: &Authority,
-    attempts: &Attempts<'_>,
+    attempts: &mut Attempts<'_>,
     source: &Source,
     record: &mut Option<Box<Record>>,
 ) -> Result<Response<Answer>, Failed> {
@@ -239,7 +239,8 @@ async fn relay(
     note_answer(record, response.status().as_u16());
     let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     if is_switching {
-        let far = forward::switch(&mut response).await?;
+        let mut far = forward::switch(&mut response).await?;
+        far.lease = attempts.take_lease();
         client.continue_as_tunnel(far, record.take());
     }
     let (mut head, body) = response.into_parts();
@@ -255,7 +256,13 @@ async fn relay(
             head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let origin = upstream.origin(to);
-        let connection = Connection { worker: attempts.worker.clone(), upstream, sender: connection, origin };
+        let connection = Connection {
+            worker: attempts.worker.clone(),
+            upstream,
+            lease: attempts.take_lease(),
+            sender: connection,
+            origin,
+        };
         let states_length = head.headers.contains_key(hyper::header::CONTENT_LENGTH);
         Answer::relayed(body, connection, client.clone(), source.clone(), states_length, record.take())
     };
@@ -300,7 +307,8 @@ async fn find_tunnel(
         note_choice(record, &upstream, attempts.number);
         let (to, head) = request.head_for(&upstream.member, worker.via());
         match tunnel::open(&upstream.member, to, head, worker.config.upstream.dial_timeout).await {
-            Ok((far, mut reply)) => {
+            Ok((mut far, mut reply)) => {
+                far.lease = attempts.take_lease();
                 // What a proxy says of itself here (its exit address, a session) is for the client to read.
                 attempts.sign_bytes(&mut reply, &upstream);
                 reply.extend_from_slice(b"\r\n");
@@ -322,32 +330,61 @@ pub(crate) struct Attempts<'a> {
     /// Of the attempt under way; 1 is the first.
     pub(crate) number: u32,
     tried: Vec<Name>,
-    last: Option<Failed>,
+    /// Of the attempt under way, until what it has brought takes it.
+    lease: Lease,
+    last: Option<Box<Failed>>,
 }
 
 impl<'a> Attempts<'a> {
     pub(crate) fn new(worker: &'a Arc<Worker>, method: &'a Method) -> Self {
-        Self { worker, method, started: Instant::now(), number: 0, tried: Vec::new(), last: None }
+        Self {
+            worker,
+            method,
+            started: Instant::now(),
+            number: 0,
+            tried: Vec::new(),
+            lease: Lease::default(),
+            last: None,
+        }
     }
 
-    /// Allocates the least-used member that was not tried yet. One that cannot be parsed is set aside on the way.
+    /// Allocates the next member that was not tried yet. One that cannot be parsed is set aside on the way.
     pub(crate) async fn next(&mut self) -> Result<Arc<Upstream>, Failed> {
         self.number += 1;
         loop {
-            let name = match self.worker.pool.allocate(&self.tried).await {
-                Ok(Some(name)) => name,
-                Ok(None) => return Err(self.last.take().unwrap_or(Failure::PoolEmpty.into())),
-                Err(error) => return Err(self.last.take().unwrap_or(Failure::Store(error).into())),
+            let (name, lease) = match self.worker.pool.allocate(&self.tried).await {
+                Ok(Some(chosen)) => chosen,
+                Ok(None) => return Err(self.last_failure_or(Failure::PoolEmpty)),
+                Err(error) => return Err(self.last_failure_or(error.into())),
             };
             let reason = match self.worker.upstreams.get(&name) {
-                Ok(upstream) => return Ok(upstream),
+                Ok(upstream) => {
+                    self.lease = lease;
+                    return Ok(upstream);
+                }
                 Err(malformed) => malformed.to_string(),
             };
+            drop(lease);
             Box::pin(self.set_aside(&name, &reason)).await?;
             if self.started.elapsed() >= self.worker.config.retry.deadline {
-                return Err(self.last.take().unwrap_or(Failure::PoolEmpty.into()));
+                return Err(self.last_failure_or(Failure::PoolEmpty));
             }
         }
+    }
+
+    /// What the client is told when there is no further attempt.
+    fn last_failure_or(&mut self, failure: Failure) -> Failed {
+        self.last.take().map_or(failure.into(), |last| *last)
+    }
+
+    /// The lease of the attempt under way, for what goes on after its answer has begun.
+    pub(crate) fn take_lease(&mut self) -> Lease {
+        std::mem::take(&mut self.lease)
+    }
+
+    /// The member has done its part of the attempt under way.
+    pub(crate) fn end_lease(&mut self) {
+        self.lease.end();
     }
 
     async fn set_aside(&self, name: &Name, reason: &str) -> Result<(), Failure> {
@@ -362,6 +399,7 @@ impl<'a> Attempts<'a> {
     /// # Errors
     /// The failure, when it was the last attempt.
     pub(crate) fn failed(&mut self, upstream: Arc<Upstream>, missed: Missed, body_is_kept: bool) -> Result<(), Failed> {
+        self.end_lease();
         let attempt = retry::Attempt {
             number: self.number,
             elapsed: self.started.elapsed(),
@@ -385,7 +423,7 @@ impl<'a> Attempts<'a> {
         let failure = missed.failure.at_hop(&upstream.member, upstream.member.way().count());
         let failed = Failed { failure, upstream: Some(upstream), attempts: self.number };
         if goes_on {
-            self.last = Some(failed);
+            self.last = Some(Box::new(failed));
             Ok(())
         } else {
             Err(failed)
@@ -462,8 +500,11 @@ fn refuse(worker: &Worker, failed: &Failed) -> Response<Bytes> {
     *response.status_mut() = row.status;
     let fields = response.headers_mut();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    if matches!(failed.failure, Failure::PoolEmpty) {
-        fields.insert(RETRY_AFTER, HeaderValue::from_static("5"));
+    match failed.failure {
+        Failure::PoolEmpty => drop(fields.insert(RETRY_AFTER, HeaderValue::from_static("5"))),
+        // Requests end all the time.
+        Failure::PoolBusy => drop(fields.insert(RETRY_AFTER, HeaderValue::from_static("1"))),
+        _ => {}
     }
     if worker.config.gateway.proxy_status != ProxyStatus::Never {
         let mut text = format!("evenkeel; error={}", row.error);

@@ -183,7 +183,7 @@ pub async fn open_tunnel(
     let opened = tunnel::open(member, &to, request, within).await;
     let (far, head) = opened.map_err(|failure| format!("{failure:?}"))?;
     match far.socket {
-        Stream::Tcp(socket) => Ok((socket, far.early, head)),
+        Stream::Tcp(socket) => Ok((socket, far.early.into(), head)),
         Stream::Tls(_) => Err("the member is not http".to_owned()),
     }
 }

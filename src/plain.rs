@@ -10,6 +10,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, ready};
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::{Instant, timeout_at};
@@ -113,7 +114,7 @@ async fn answer(
     };
     gateway::note_answer(record, opening.response.status);
     let origin = upstream.origin(&request.to);
-    Ok(relay(worker, line, upstream, (socket, origin), opening, record).await)
+    Ok(relay(&mut attempts, line, upstream, (socket, origin), opening, record).await)
 }
 
 /// The beginning of an answer: its head for the client, and how its body goes on.
@@ -297,7 +298,7 @@ fn read_head(
 
 /// Passes the answer on to its end.
 async fn relay(
-    worker: &Worker,
+    attempts: &mut Attempts<'_>,
     line: &mut Line,
     upstream: Arc<Upstream>,
     (mut socket, origin): (Stream, Origin),
@@ -305,7 +306,7 @@ async fn relay(
     record: &mut Option<Box<Record>>,
 ) -> Fate {
     let Opening { response, out, mut body, keeps_client } = opening;
-    let end = pass_all(worker, line, &mut socket, &mut body, &out).await;
+    let end = pass_all(attempts, line, &mut socket, &mut body, &out).await;
     if let Some(record) = record {
         record.bytes = body.passed;
         record.ended = match end {
@@ -322,7 +323,7 @@ async fn relay(
         End::Broken | End::Stalled => Fate::Broken,
         End::Whole => {
             if response.keeps_alive && !body.has_surplus {
-                worker.upstreams.keep_socket(&upstream, socket, origin);
+                attempts.worker.upstreams.keep_socket(&upstream, socket, origin);
             }
             if keeps_client { Fate::KeepAlive } else { Fate::Close }
         }
@@ -340,13 +341,24 @@ enum End {
     Stalled,
 }
 
-async fn pass_all(worker: &Worker, line: &mut Line, socket: &mut Stream, body: &mut Body, out: &[u8]) -> End {
-    let stall = worker.config.gateway.tunnel_idle_timeout;
+async fn pass_all(
+    attempts: &mut Attempts<'_>,
+    line: &mut Line,
+    socket: &mut Stream,
+    body: &mut Body,
+    out: &[u8],
+) -> End {
+    let stall = attempts.worker.config.gateway.tunnel_idle_timeout;
+    // Here and below before the last bytes are written: a client that has them may ask again at once, and is to find the
+    // member free.
+    if body.is_over {
+        attempts.end_lease();
+    }
     if line.send(out, stall).await.is_err() {
         return End::Gone;
     }
     while !body.is_over {
-        match pass(line, socket, body, Instant::now() + stall).await {
+        match pass(attempts, line, socket, body, stall).await {
             Err(end) => return end,
             Ok(left) if left.is_empty() => {}
             Ok(left) => {
@@ -360,7 +372,14 @@ async fn pass_all(worker: &Worker, line: &mut Line, socket: &mut Stream, body: &
 }
 
 /// Reads once from the upstream proxy and writes what the client takes at once; gives the rest.
-async fn pass(line: &mut Line, socket: &mut Stream, body: &mut Body, deadline: Instant) -> Result<Vec<u8>, End> {
+async fn pass(
+    attempts: &mut Attempts<'_>,
+    line: &mut Line,
+    socket: &mut Stream,
+    body: &mut Body,
+    stall: Duration,
+) -> Result<Vec<u8>, End> {
+    let deadline = Instant::now() + stall;
     poll_fn(|cx| {
         let read = scratch::poll_read(socket, cx, |cx, bytes| {
             if bytes.is_empty() {
@@ -369,6 +388,9 @@ async fn pass(line: &mut Line, socket: &mut Stream, body: &mut Body, deadline: I
             }
             let mut tail = Vec::new();
             let length = body.take(bytes, &mut tail).map_err(|Nonsense| End::Broken)?;
+            if body.is_over {
+                attempts.end_lease();
+            }
             let written = line.poll_some(cx, &bytes[..length]).map_err(|Gone| End::Gone)?;
             let mut left = bytes[written..length].to_vec();
             left.append(&mut tail);

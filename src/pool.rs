@@ -9,10 +9,13 @@ pub mod embedded;
 pub mod redis;
 
 mod ahead;
+mod lease;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 pub use ahead::Prefetch;
+pub use lease::Lease;
 
 use crate::member::Name;
 use embedded::Embedded;
@@ -73,21 +76,36 @@ pub enum PoolError {
     /// More requests wait for an allocation than the queue holds.
     #[error("too many requests wait for the pool")]
     Overloaded,
+    /// Under least-concurrent: every member that is left has as many requests in flight as it may have.
+    #[error("every member has as many requests in flight as it may have")]
+    AtLimit,
 }
 
 impl Pool {
     /// Takes the least-used member that is not in `tried`: lowest count first, equal counts in member order
-    /// (bytes). Its count has gone up by one when this returns, whatever becomes of the request.
+    /// (bytes). Its count has gone up by one when this returns, whatever becomes of the request. Under least-concurrent,
+    /// fewest requests in flight come before that; the lease is the request's own, and is dropped when it is over.
     ///
     /// `None`: nobody left; nothing was written. The name shares memory with what it came in: copy it to keep it long.
     ///
     /// # Errors
     /// See [`PoolError`]; after [`PoolError::TimedOut`] or [`PoolError::Unreachable`] the allocation may still be
-    /// counted.
-    pub async fn allocate(&self, tried: &[Name]) -> Result<Option<Name>, PoolError> {
+    /// counted. After [`PoolError::AtLimit`] nothing was written.
+    pub async fn allocate(&self, tried: &[Name]) -> Result<Option<(Name, Lease)>, PoolError> {
         match self {
-            Self::Embedded(pool) => Ok(pool.allocate(tried)),
-            Self::Redis(pool) => pool.allocate(tried).await,
+            Self::Embedded(pool) => pool.allocate(tried),
+            Self::Redis(pool) => Ok(pool.allocate(tried).await?.map(|name| (name, Lease::default()))),
+        }
+    }
+
+    /// How many requests each member has in flight, where the policy counts that; members that have none are left out.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn in_flight(&self) -> Result<HashMap<Name, u64>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.in_flight()),
+            Self::Redis(_) => Ok(HashMap::new()),
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BytesMut};
 use hyper::Method;
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -25,6 +25,7 @@ use crate::dial;
 use crate::error::{Failure, Peer};
 use crate::head::{self, Pieces};
 use crate::member::Member;
+use crate::pool::Lease;
 use crate::scratch;
 use crate::splice::Pipe;
 use crate::stream::{Reads, Stream, Writes, split_tcp};
@@ -41,7 +42,9 @@ const QUIET: Duration = Duration::from_secs(1);
 pub(crate) struct Tunnel {
     pub(crate) socket: Stream,
     /// What the upstream proxy sent behind its head.
-    pub(crate) early: Bytes,
+    pub(crate) early: Vec<u8>,
+    /// Ends with the tunnel.
+    pub(crate) lease: Lease,
 }
 
 /// Bytes carried by a tunnel so far.
@@ -66,15 +69,15 @@ pub(crate) async fn open(
     let deadline = Instant::now() + within;
     let mut socket = dial::connect(member, to, deadline).await?;
     if !member.is_http_proxy() {
-        return Ok((Tunnel { socket, early: Bytes::new() }, head::ESTABLISHED.to_vec()));
+        return Ok((Tunnel { socket, early: Vec::new(), lease: Lease::default() }, head::ESTABLISHED.to_vec()));
     }
     let handshake = timeout_at(deadline, ask(&mut socket, request)).await;
     let (early, head) = handshake.map_err(|_| Failure::DialTimeout(Peer::Proxy, within))??;
-    Ok((Tunnel { socket, early }, head))
+    Ok((Tunnel { socket, early, lease: Lease::default() }, head))
 }
 
 /// Says `request`, a whole CONNECT head, and hears the reply: what came behind it, and its head for a client.
-pub(crate) async fn ask(socket: &mut Stream, request: &[u8]) -> Result<(Bytes, Vec<u8>), Failure> {
+pub(crate) async fn ask(socket: &mut Stream, request: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Failure> {
     socket.write_all(request).await.map_err(|_| Failure::Closed)?;
     socket.flush().await.map_err(|_| Failure::Closed)?;
     let mut reply = BytesMut::with_capacity(1024);
@@ -94,7 +97,7 @@ pub(crate) async fn ask(socket: &mut Stream, request: &[u8]) -> Result<(Bytes, V
                 101 => return Err(Failure::Nonsense),
                 // An interim reply; the final one follows.
                 100..=199 => pieces = Pieces::default(),
-                200..=299 => return Ok((reply.freeze(), head)),
+                200..=299 => return Ok((reply.into(), head)),
                 407 => return Err(Failure::Credentials),
                 other => return Err(Failure::TunnelRefused(other)),
             }
@@ -123,13 +126,13 @@ pub(crate) enum End {
 /// `early`: what the client sent behind its CONNECT. `pipes`: how many pipes there may be for bulk data.
 pub(crate) async fn relay(
     client: &mut TcpStream,
-    early: Bytes,
+    early: Vec<u8>,
     far: Tunnel,
     idle: Duration,
     pipes: &Arc<Semaphore>,
     carried: &Carried,
 ) -> End {
-    let Tunnel { socket: mut upstream, early: early_reply } = far;
+    let Tunnel { socket: mut upstream, early: early_reply, lease: _lease } = far;
     let (client_reads, client_writes) = split_tcp(client);
     let (upstream_reads, upstream_writes) = upstream.split();
     let moved = Moved { epoch: Instant::now(), at_ms: AtomicU64::new(0) };
@@ -211,7 +214,7 @@ struct Way<'a> {
 
 impl Way<'_> {
     /// Passes everything on, and then the end of the stream.
-    async fn copy(&mut self, early: Bytes) -> Result<(), Broke> {
+    async fn copy(&mut self, early: Vec<u8>) -> Result<(), Broke> {
         self.write(&early).await?;
         self.to.flush().await.map_err(|_| Broke::Writer)?;
         drop(early);

@@ -45,10 +45,15 @@ async fn on_both(body: impl AsyncFn(Pool)) {
     body(connect(&server)).await;
 }
 
+/// Allocates for a request that is over at once.
+async fn allocate(pool: &Pool, tried: &[Name]) -> Result<Option<Name>, PoolError> {
+    Ok(pool.allocate(tried).await?.map(|(member, _)| member))
+}
+
 async fn take(pool: &Pool, n: usize) -> Vec<Option<Name>> {
     let mut taken = Vec::new();
     for _ in 0..n {
-        taken.push(pool.allocate(&[]).await.expect("a store that answers"));
+        taken.push(allocate(pool, &[]).await.expect("a store that answers"));
     }
     taken
 }
@@ -62,7 +67,7 @@ async fn sum(pool: &Pool) -> f64 {
 }
 
 async fn works_again(pool: &Pool) {
-    eventually(RECOVERY, "an allocation", async || matches!(pool.allocate(&[]).await, Ok(Some(_)))).await;
+    eventually(RECOVERY, "an allocation", async || matches!(allocate(pool, &[]).await, Ok(Some(_)))).await;
 }
 
 // --- Both stores ---
@@ -136,10 +141,10 @@ async fn adding_again_keeps_the_count() {
 async fn tried_members_are_skipped_and_uncounted() {
     on_both(async |pool| {
         pool.add(&names(["a:1", "b:1", "c:1"]), Initial::Min).await.unwrap();
-        assert_eq!(pool.allocate(&names(["a:1"])).await.unwrap(), Some(name("b:1")));
-        assert_eq!(pool.allocate(&names(["a:1", "c:1"])).await.unwrap(), Some(name("b:1")));
-        assert_eq!(pool.allocate(&names(["gone:1"])).await.unwrap(), Some(name("a:1")));
-        assert_eq!(pool.allocate(&names(["a:1", "b:1", "c:1"])).await.unwrap(), None);
+        assert_eq!(allocate(&pool, &names(["a:1"])).await.unwrap(), Some(name("b:1")));
+        assert_eq!(allocate(&pool, &names(["a:1", "c:1"])).await.unwrap(), Some(name("b:1")));
+        assert_eq!(allocate(&pool, &names(["gone:1"])).await.unwrap(), Some(name("a:1")));
+        assert_eq!(allocate(&pool, &names(["a:1", "b:1", "c:1"])).await.unwrap(), None);
         assert_eq!(counts(&pool).await, [(name("c:1"), 0.0), (name("a:1"), 1.0), (name("b:1"), 2.0)]);
     })
     .await;
@@ -149,7 +154,7 @@ async fn tried_members_are_skipped_and_uncounted() {
 async fn an_empty_pool_gives_nobody() {
     on_both(async |pool| {
         assert_eq!(take(&pool, 2).await, [None, None]);
-        assert_eq!(pool.allocate(&names(["a:1"])).await.unwrap(), None);
+        assert_eq!(allocate(&pool, &names(["a:1"])).await.unwrap(), None);
         pool.add(&names(["a:1"]), Initial::Min).await.unwrap();
         pool.remove(&names(["a:1"])).await.unwrap();
         assert_eq!(take(&pool, 1).await, [None]);
@@ -333,11 +338,11 @@ async fn walk(pool: &Pool, steps: &[Step], set_score: Option<SetScore<'_>>) {
         match step {
             // At once: in Redis the first goes alone and the others share the calls after it.
             Step::Allocate(n) => {
-                let taken = futures_in_order(*n, || pool.allocate(&[])).await;
+                let taken = futures_in_order(*n, || allocate(pool, &[])).await;
                 let expected: Vec<_> = (0..*n).map(|_| model.allocate(&[])).collect();
                 assert_eq!(taken, expected, "{step:?}");
             }
-            Step::Retry(tried) => assert_eq!(pool.allocate(tried).await.unwrap(), model.allocate(tried), "{step:?}"),
+            Step::Retry(tried) => assert_eq!(allocate(pool, tried).await.unwrap(), model.allocate(tried), "{step:?}"),
             Step::Add(members, initial) => {
                 assert_eq!(pool.add(members, *initial).await.unwrap(), model.add(members, *initial), "{step:?}");
             }
@@ -483,7 +488,7 @@ async fn a_member_is_any_bytes_up_to_a_megabyte() {
     for member in [big, Name::from_static(b"\xff\xfe\0\r\n+OK\r\n"), name("QUEUED"), name("")] {
         assert_eq!(pool.add(std::slice::from_ref(&member), Initial::Min).await.unwrap(), 1);
         assert_eq!(take(&pool, 1).await, [Some(member.clone())]);
-        assert_eq!(pool.allocate(std::slice::from_ref(&member)).await.unwrap(), None);
+        assert_eq!(allocate(&pool, std::slice::from_ref(&member)).await.unwrap(), None);
         assert_eq!(pool.remove(&[member]).await.unwrap(), 1);
     }
 }
@@ -575,7 +580,7 @@ async fn one_request_is_one_call_and_many_at_once_share_calls() {
     assert_eq!(server.calls("evalsha"), (3, 0));
 
     server.cmd(&["CONFIG", "RESETSTAT"]);
-    let taken = futures_in_order(300, || pool.allocate(&[])).await;
+    let taken = futures_in_order(300, || allocate(&pool, &[])).await;
     // The first alone, perhaps; the others 64 at a time.
     let (calls, failed) = server.calls("evalsha");
     assert!((5..=6).contains(&calls) && failed == 0, "{calls} calls");
@@ -589,9 +594,9 @@ async fn one_request_is_one_call_and_many_at_once_share_calls() {
 async fn a_short_pool_serves_everyone_and_an_empty_one_nobody() {
     let server = Server::start();
     let pool = connect(&server);
-    assert_eq!(futures_in_order(50, || pool.allocate(&[])).await, vec![None; 50]);
+    assert_eq!(futures_in_order(50, || allocate(&pool, &[])).await, vec![None; 50]);
     pool.add(&names(["only:1"]), Initial::Min).await.unwrap();
-    assert_eq!(futures_in_order(50, || pool.allocate(&[])).await, vec![Some(name("only:1")); 50]);
+    assert_eq!(futures_in_order(50, || allocate(&pool, &[])).await, vec![Some(name("only:1")); 50]);
 }
 
 #[tokio::test]
@@ -620,7 +625,7 @@ async fn who_leaves_early_does_not_hold_up_the_others() {
     let pool = connect(&server);
     pool.add(&names(["a:1"]), Initial::Min).await.unwrap();
     for _ in 0..20 {
-        let mut gone = Box::pin(pool.allocate(&[]));
+        let mut gone = Box::pin(allocate(&pool, &[]));
         std::future::poll_fn(|cx| {
             assert!(gone.as_mut().poll(cx).is_pending());
             std::task::Poll::Ready(())
@@ -653,7 +658,7 @@ fn dropping_the_last_clone_closes_the_connection_and_nothing_hangs() {
     let pool = runtime.block_on(async { connect(&server) });
     drop(runtime);
     let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    assert!(matches!(other.block_on(pool.allocate(&[])), Err(PoolError::Unreachable(_))));
+    assert!(matches!(other.block_on(allocate(&pool, &[])), Err(PoolError::Unreachable(_))));
 }
 
 // --- Redis: faults ---
@@ -690,7 +695,7 @@ async fn cut_connections_come_back_and_a_short_break_is_bridged() {
         server.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
         let start = Instant::now();
         // The first may have been under way when the connection broke; the next waits for the new one.
-        if pool.allocate(&[]).await.is_err() {
+        if allocate(&pool, &[]).await.is_err() {
             assert_eq!(take(&pool, 1).await, [Some(name("a:1"))]);
         }
         assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
@@ -705,7 +710,7 @@ async fn errors_from_redis_are_refusals_and_leave_the_pool_usable() {
     for wrong in [&["SET", KEY, "x"][..], &["RPUSH", KEY, "x"], &["HSET", KEY, "a", "b"], &["SADD", KEY, "x"]] {
         server.cmd(&["DEL", KEY]);
         server.cmd(wrong);
-        let refused = pool.allocate(&[]).await.unwrap_err();
+        let refused = allocate(&pool, &[]).await.unwrap_err();
         assert!(matches!(&refused, PoolError::Refused(why) if why.contains("WRONGTYPE")), "{refused}");
         assert!(matches!(pool.add(&names(["a:1"]), Initial::Min).await, Err(PoolError::Refused(_))));
         assert!(matches!(pool.list().await, Err(PoolError::Refused(_))));
@@ -713,7 +718,7 @@ async fn errors_from_redis_are_refusals_and_leave_the_pool_usable() {
     server.cmd(&["DEL", KEY]);
     pool.add(&names(["a:1"]), Initial::Min).await.unwrap();
     server.cmd(&["CONFIG", "SET", "maxmemory", "1"]);
-    let refused = pool.allocate(&[]).await.unwrap_err();
+    let refused = allocate(&pool, &[]).await.unwrap_err();
     assert!(matches!(&refused, PoolError::Refused(why) if why.contains("OOM")), "{refused}");
     server.cmd(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(take(&pool, 1).await, [Some(name("a:1"))]);
@@ -751,12 +756,12 @@ async fn replies_that_are_no_answer_are_refused_and_the_next_call_works() {
         let bad_text = bad.escape_ascii();
         server.answer_scripts_with(bad);
         let start = Instant::now();
-        let reply = pool.allocate(&[]).await;
+        let reply = allocate(&pool, &[]).await;
         assert!(reply.is_err(), "{bad_text}: {reply:?}");
         assert!(start.elapsed() < TIMEOUT + Duration::from_millis(200), "{bad_text}: {:?}", start.elapsed());
         server.answer_scripts_with(b"*1\r\n$3\r\na:1\r\n");
         eventually(RECOVERY, &format!("service after {bad_text}"), async || {
-            pool.allocate(&[]).await.is_ok_and(|member| member == Some(name("a:1")))
+            allocate(&pool, &[]).await.is_ok_and(|member| member == Some(name("a:1")))
         })
         .await;
     }
@@ -767,13 +772,13 @@ async fn a_pool_is_made_before_its_redis_and_works_once_that_is_there() {
     let mut server = Server::stopped();
     let pool = connect(&server);
     let start = Instant::now();
-    let error = pool.allocate(&[]).await.unwrap_err();
+    let error = allocate(&pool, &[]).await.unwrap_err();
     assert!(matches!(&error, PoolError::Unreachable(why) if why.contains("refused")), "{error}");
     assert!(start.elapsed() < TIMEOUT + Duration::from_millis(200));
     // It has been away for longer than a request would wait: nobody waits any more.
     let start = Instant::now();
     for _ in 0..100 {
-        assert!(matches!(pool.allocate(&[]).await, Err(PoolError::Unreachable(_))));
+        assert!(matches!(allocate(&pool, &[]).await, Err(PoolError::Unreachable(_))));
     }
     assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
     server.restart();
@@ -827,7 +832,7 @@ async fn futures_in_time(n: usize, pool: &Pool) -> usize {
     let mut tasks = JoinSet::new();
     for _ in 0..n {
         let pool = pool.clone();
-        tasks.spawn(async move { pool.allocate(&[]).await.is_err() });
+        tasks.spawn(async move { allocate(&pool, &[]).await.is_err() });
     }
     tasks.join_all().await.into_iter().filter(|&failed| failed).count()
 }
@@ -840,7 +845,7 @@ async fn retries_and_the_operator_hear_back_in_time_too() {
     server.pause();
     let start = Instant::now();
     let tried = names(["a:1"]);
-    let (retry, list, park) = tokio::join!(pool.allocate(&tried), pool.list(), pool.park(&tried[0], "why"));
+    let (retry, list, park) = tokio::join!(allocate(&pool, &tried), pool.list(), pool.park(&tried[0], "why"));
     assert!(matches!((retry, list, park), (Err(_), Err(_), Err(_))));
     assert!(start.elapsed() < TIMEOUT + Duration::from_millis(200), "{:?}", start.elapsed());
     server.resume();
@@ -863,11 +868,11 @@ async fn what_is_fetched_ahead_comes_in_order_and_without_another_call() {
     let pool = connect_ahead(&server, 8, Duration::from_secs(60));
     pool.add(&names(["a", "b", "c"]), Initial::Min).await.unwrap();
 
-    let mut taken = vec![pool.allocate(&[]).await.unwrap().unwrap()];
+    let mut taken = vec![allocate(&pool, &[]).await.unwrap().unwrap()];
     eventually(RECOVERY, "the ones ahead are counted", async || counted(&server) == 9.0).await;
     let calls = server.calls("evalsha");
     for _ in 0..3 {
-        taken.push(pool.allocate(&[]).await.unwrap().unwrap());
+        taken.push(allocate(&pool, &[]).await.unwrap().unwrap());
     }
 
     assert_eq!(taken, names(["a", "b", "c", "a"]));
@@ -880,7 +885,7 @@ async fn what_is_not_used_in_time_is_given_back() {
     let pool = connect_ahead(&server, 8, Duration::from_millis(50));
     pool.add(&names(["a", "b", "c"]), Initial::Min).await.unwrap();
 
-    pool.allocate(&[]).await.unwrap();
+    allocate(&pool, &[]).await.unwrap();
 
     eventually(RECOVERY, "only the one that was used stays counted", async || counted(&server) == 1.0).await;
     assert_eq!(pool.list().await.unwrap().last().unwrap().member, name("a"));
@@ -892,13 +897,13 @@ async fn a_member_that_left_is_not_used_beyond_the_age_and_not_brought_back() {
     let max_age = Duration::from_millis(50);
     let pool = connect_ahead(&server, 8, max_age);
     pool.add(&names(["a", "b"]), Initial::Min).await.unwrap();
-    pool.allocate(&[]).await.unwrap();
+    allocate(&pool, &[]).await.unwrap();
     pool.remove(&names(["b"])).await.unwrap();
     let left = Instant::now();
 
     while left.elapsed() < 3 * max_age {
         let asked = Instant::now();
-        let taken = pool.allocate(&[]).await.unwrap().unwrap();
+        let taken = allocate(&pool, &[]).await.unwrap().unwrap();
         assert!(taken == "a" || asked < left + max_age, "b was used {:?} after it had left", asked - left);
     }
 
@@ -914,7 +919,7 @@ async fn stopping_gives_back_exactly_what_was_not_used() {
 
     let mut used = 0;
     for round in 0..60 {
-        let taken = futures_in_order(1 + round % 4, || pools[round % 3].allocate(&[])).await;
+        let taken = futures_in_order(1 + round % 4, || allocate(&pools[round % 3], &[])).await;
         used += taken.len();
     }
     for pool in &pools {
@@ -923,7 +928,7 @@ async fn stopping_gives_back_exactly_what_was_not_used() {
 
     assert_eq!(counted(&server), used as f64);
     // Still works, one call for one request.
-    pools[0].allocate(&[]).await.unwrap().unwrap();
+    allocate(&pools[0], &[]).await.unwrap().unwrap();
     assert_eq!(counted(&server), used as f64 + 1.0);
 }
 
@@ -939,7 +944,7 @@ async fn the_price_of_fetching_ahead_is_bounded() {
     for round in 0..500 {
         // Uneven on purpose: what one client holds is old when it uses it.
         let pool = &pools[(round * round / 7) % clients];
-        *used.entry(pool.allocate(&[]).await.unwrap().unwrap()).or_insert(0) += 1;
+        *used.entry(allocate(pool, &[]).await.unwrap().unwrap()).or_insert(0) += 1;
         let (least, most) = (members.iter().map(|m| used.get(m).copied().unwrap_or(0)), used.values());
         let spread = most.max().unwrap() - least.min().unwrap();
         assert!(spread <= 1 + clients * (prefetch.div_ceil(members.len()) + 1), "round {round}: {spread}");

@@ -3,15 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use evenkeel::config::{Config, Flags, Sources};
-use evenkeel::member::Name;
+use evenkeel::pool::Pool;
 use evenkeel::pool::embedded::Embedded;
-use evenkeel::pool::{Initial, Pool};
-use evenkeel::server::{self, Listeners};
-use tokio_util::sync::CancellationToken;
 
 use crate::support::client::Client;
 use crate::support::gateway::{Gateway, KEY, Setup, eventually, with_both_stores};
+use crate::support::inside::Inside;
 use crate::support::redis::{Redis, Reply};
 use crate::support::upstream::{Refusing, Upstream};
 use crate::support::wire::PATIENCE;
@@ -183,27 +180,11 @@ fn an_emptied_pool_in_redis_dials_nobody() {
 #[test]
 fn an_emptied_pool_in_the_process_dials_nobody() {
     let former = Upstream::ok("fine");
-    let listen = Some("127.0.0.1:0".to_owned());
-    let sources = Sources { flags: Flags { listen, ..Flags::default() }, ..Sources::default() };
-    let config = Config::load(&sources).unwrap();
-    let pool = Pool::Embedded(Embedded::new());
-    let listeners = Listeners::bind(config.gateway.listen, 1).unwrap();
-    let address = listeners.address();
-    let stop = CancellationToken::new();
-    let gateway = std::thread::spawn({
-        let (pool, stop) = (pool.clone(), stop.clone());
-        move || server::run(config, listeners, move || Ok(pool.clone()), stop)
-    });
-    let names = [Name::from(former.url())];
-    let wait = tokio::runtime::Builder::new_current_thread().build().unwrap();
-
-    wait.block_on(pool.add(&names, Initial::Min)).unwrap();
-    assert_eq!(Client::to(address).get("http://origin.test/").text(), "fine");
-    wait.block_on(pool.remove(&names)).unwrap();
-    check_that_nobody_is_asked(|| Client::to(address), &former);
-
-    stop.cancel();
-    gateway.join().unwrap().unwrap();
+    let pool = Embedded::new();
+    let gateway = Inside::start(move || Pool::Embedded(pool.clone()), &[former.url()], &[]);
+    assert_eq!(gateway.client().get("http://origin.test/").text(), "fine");
+    gateway.remove(&former.url());
+    check_that_nobody_is_asked(|| gateway.client(), &former);
 }
 
 #[test]

@@ -19,6 +19,8 @@ mod retry;
 
 mod fetch;
 
+mod leases;
+
 mod drain;
 mod limits;
 mod logging;
