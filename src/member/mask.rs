@@ -1,12 +1,14 @@
 //! A member for an operator's eyes: its secrets hidden, also in a text that is no member.
 
+use std::net::Ipv4Addr;
+
 use super::{Member, Name, hops};
 
 /// A member for an operator's eyes, also one that cannot be parsed: what is or could be a secret hidden, control
 /// characters and bytes outside ASCII escaped, cut to a length that fits on a line.
 ///
 /// Hidden are a password, a user name that stands alone (often an API key), and whatever follows the first colon of
-/// what should be `host:port` and is not; a port is shown in front of what follows it.
+/// what should be `host:port` and is not; an address's port is shown in front of what follows it.
 pub fn masked(name: &[u8]) -> String {
     // Only where it is certain what is a hop, each is masked by itself.
     if name.contains(&b'|') && Member::parse(&Name::copy_from_slice(name)).is_ok() {
@@ -50,9 +52,13 @@ fn visible(place: &[u8]) -> usize {
     let Some(colon) = place[bracket..].iter().position(|&b| b == b':') else { return place.len() };
     let after_colon = bracket + colon + 1;
     let digits = place[after_colon..].iter().take_while(|b| b.is_ascii_digit()).count();
+    let host = &place[start..after_colon - 1];
+    let is_address =
+        (bracket > start && colon == 0) || std::str::from_utf8(host).is_ok_and(|host| host.parse::<Ipv4Addr>().is_ok());
     match place.get(after_colon + digits) {
         None | Some(b'/' | b'?' | b'#') => place.len(),
-        Some(b':') if (1..=5).contains(&digits) => after_colon + digits + 1,
+        // Behind anything but an address, digits may be a password: user:12345:host:80.
+        Some(b':') if (1..=5).contains(&digits) && is_address => after_colon + digits + 1,
         Some(_) => after_colon,
     }
 }
@@ -100,6 +106,10 @@ mod tests {
             ("key@h:80", "***@h:80"),
             ("10.0.0.7:3128:u:p", "10.0.0.7:3128:***"),
             ("u:p:10.0.0.7:3128", "u:***"),
+            ("u:12345:10.0.0.7:3128", "u:***"),
+            ("u]:12345:10.0.0.7:3128", "u]:***"),
+            ("john.doe:12345:10.0.0.7:3128", "john.doe:***"),
+            ("[2001:db8::1]:80:u:p", "[2001:db8::1]:80:***"),
             ("10.0.0.7:3128@u:p", "10.0.0.7:***@u:***"),
             ("http://h:80/path", "http://h:80/path"),
             ("http://h", "http://h"),
