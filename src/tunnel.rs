@@ -9,7 +9,7 @@ use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -136,8 +136,10 @@ pub(crate) async fn relay(
     let (client_reads, client_writes) = split_tcp(client);
     let (upstream_reads, upstream_writes) = upstream.split();
     let moved = Moved { epoch: Instant::now(), at_ms: AtomicU64::new(0) };
-    let mut out = Way { from: client_reads, to: upstream_writes, moved: &moved, carried: &carried.to_upstream, pipes };
-    let mut back = Way { from: upstream_reads, to: client_writes, moved: &moved, carried: &carried.to_client, pipes };
+    let ended = AtomicBool::new(false);
+    let (moved, ended) = (&moved, &ended);
+    let mut out = Way { from: client_reads, to: upstream_writes, moved, ended, carried: &carried.to_upstream, pipes };
+    let mut back = Way { from: upstream_reads, to: client_writes, moved, ended, carried: &carried.to_client, pipes };
     let mut out = pin!(out.copy(early));
     let mut back = pin!(back.copy(early_reply));
     let mut quiet = pin!(moved.not_for(idle));
@@ -208,6 +210,8 @@ struct Way<'a> {
     from: Reads<'a>,
     to: Writes<'a>,
     moved: &'a Moved,
+    /// Whether one of the two directions has ended.
+    ended: &'a AtomicBool,
     carried: &'a AtomicU64,
     pipes: &'a Arc<Semaphore>,
 }
@@ -234,8 +238,12 @@ impl Way<'_> {
                 break;
             }
         }
-        // A peer that has gone already needs no telling.
-        let _ = self.to.shutdown().await;
+        // The last end of a tunnel is followed by the close of its sockets, which tells a TCP peer as well; TLS has more to say.
+        let is_last = self.ended.swap(true, Ordering::Relaxed);
+        if !is_last || self.to.tcp().is_none() {
+            // A peer that has gone already needs no telling.
+            let _ = self.to.shutdown().await;
+        }
         Ok(())
     }
 
