@@ -1,21 +1,29 @@
 -- add.lua: put members into the set that are not there yet; who is there keeps its count.
 -- KEYS[1] zset  eligible members, score = allocations so far
--- ARGV[1] start "min" (the lowest score before this call, 0 when there is none) or the score itself
+-- KEYS[2] hash  members set aside: these stay so
+-- KEYS[4] zset  candidates: one that is added is none any more
+-- ARGV[1] start "min", "median" or "max" (of the scores before this call, 0 when there are none) or the score itself
 -- ARGV[2..]     members
 -- Returns {how many were new, the start they were given}, both strings; the start serves the next call for the same list
--- Writes  one ZADD NX per member.  Cost  O(k log m), k members given, m in the set
+-- Writes  one ZADD NX and one ZREM per member.  Cost  O(k log m), k members given, m in the set
 
-local key, start = KEYS[1], ARGV[1]
-if start == 'min' then
-  start = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or '0'
-end
-local number = tonumber(start)
-if not number or number ~= number then
-  return redis.error_reply('ERR add: the start must be "min" or a number')
+local set, parked, candidates = KEYS[1], KEYS[2], KEYS[4]
+local start = start_of(ARGV[1], set) or '0'
+if not is_number(start) then
+  return redis.error_reply('ERR add: the start must be "min", "median", "max" or a number')
 end
 
+-- Mostly there are none, and then nobody is looked up.
+local has_parked = redis.call('EXISTS', parked) == 1
+local has_candidates = redis.call('EXISTS', candidates) == 1
 local added = 0
 for i = 2, #ARGV do
-  added = added + redis.call('ZADD', key, 'NX', start, ARGV[i])
+  local member = ARGV[i]
+  if not has_parked or redis.call('HEXISTS', parked, member) == 0 then
+    added = added + redis.call('ZADD', set, 'NX', start, member)
+    if has_candidates then
+      redis.call('ZREM', candidates, member)
+    end
+  end
 end
 return {tostring(added), start}

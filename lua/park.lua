@@ -1,28 +1,55 @@
 -- park.lua: set a member aside; it leaves the set and keeps its count and the reason.
 -- KEYS[1] zset  eligible members, score = allocations so far
--- KEYS[2] hash  member -> {"count":…,"reason":…,"since_ms":…}, since_ms by the clock of Redis
+-- KEYS[2] hash  members set aside -> {"count":…,"reason":…,"since_ms":…,"kind":…,"in_a_row":…,"until_ms":…}; times are in
+--               ms by the clock of Redis; no "until_ms" when it does not return by itself
+-- KEYS[3] zset  members set aside that return by themselves, score = "until_ms"
+-- KEYS[4] zset  candidates
+-- KEYS[5] hash  how often in a row members were set aside that are back
 -- ARGV[1]       member
--- ARGV[2]       reason, a sentence in UTF-8
--- Returns "1", or "0" when the member is not in the set (then nothing was written)
--- Writes  one HSET, one ZREM.  Cost  O(log m), m members in the set
+-- ARGV[2] kind  "cooldown" or "unhealthy", which count in a row, "malformed" or "hand"
+-- ARGV[3]       reason, a sentence in UTF-8
+-- ARGV[4]       for how many ms, doubled for each time in a row before; empty: until it is restored
+-- ARGV[5]       but for no longer than this many ms
+-- Returns the record, or "" when there was nothing to do: only "hand" takes a candidate, or one that is set aside already
+-- Writes  one command per key.  Cost  O(log m), m members in the largest key
 
-local member, reason = ARGV[1], ARGV[2]
-if not member or not reason then
-  return redis.error_reply('ERR park: needs a member and a reason')
+local set, parked, returns, candidates, streaks = unpack(KEYS)
+local member, kind, reason, span, longest = unpack(ARGV)
+local counts_in_a_row = ({cooldown = 1, unhealthy = 1, malformed = 0, hand = 0})[kind]
+span, longest = tonumber(span), tonumber(longest)
+if not counts_in_a_row or not reason or (span and not (span >= 0 and longest and longest >= span)) then
+  return redis.error_reply('ERR park: needs a member, a kind, a reason and how long')
 end
-local count = redis.call('ZSCORE', KEYS[1], member)
+
+local count = redis.call('ZSCORE', set, member)
+local in_a_row = tonumber(redis.call('HGET', streaks, member)) or 0
 if not count then
-  return '0'
+  if kind ~= 'hand' then
+    return ''
+  end
+  local record = redis.call('HGET', parked, member)
+  if record then
+    count, in_a_row = read_record(record)
+  elseif redis.call('ZSCORE', candidates, member) then
+    count = 0
+  else
+    return ''
+  end
 end
--- JSON has no infinity; every other score stays the digits Redis prints, which cjson would cut to 14.
-if math.abs(tonumber(count)) == math.huge then
-  count = cjson.encode(count)
-end
-local now = redis.call('TIME')
-local since = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000))
-local record = '{"count":' .. count .. ',"reason":' .. cjson.encode(reason) .. ',"since_ms":' .. since .. '}'
+in_a_row = in_a_row + counts_in_a_row
 
--- The hash first: of the two only HSET can fail (no memory, wrong type), and an error rolls nothing back.
-redis.call('HSET', KEYS[2], member, record)
-redis.call('ZREM', KEYS[1], member)
-return '1'
+local now = now_ms()
+local till = span and now + math.min(span * 2 ^ math.max(in_a_row - 1, 0), longest)
+local record = write_record(count, reason, now, kind, in_a_row, till)
+
+-- The hash first: an error rolls nothing back, and a lack of memory is an error at the first write only.
+redis.call('HSET', parked, member, record)
+if till then
+  redis.call('ZADD', returns, till, member)
+else
+  redis.call('ZREM', returns, member)
+end
+redis.call('HDEL', streaks, member)
+redis.call('ZREM', candidates, member)
+redis.call('ZREM', set, member)
+return record

@@ -1,13 +1,22 @@
--- remove.lua: take members out, also of those set aside.
+-- remove.lua: take members out, in whatever state they are.
 -- KEYS[1] zset  eligible members
 -- KEYS[2] hash  members set aside
+-- KEYS[3] zset  members set aside that return by themselves
+-- KEYS[4] zset  candidates
+-- KEYS[5] hash  how often in a row members were set aside that are back
 -- ARGV[1..]     members
 -- Returns how many were there, as a string
--- Writes  one ZREM and one HDEL per member.  Cost  O(k log m), k members given, m in the set
+-- Writes  one deletion per key and member.  Cost  O(k log m), k members given, m in the largest key
 
+local set, parked, returns, candidates, streaks = unpack(KEYS)
 local removed = 0
 for i = 1, #ARGV do
-  local found = redis.call('ZREM', KEYS[1], ARGV[i]) + redis.call('HDEL', KEYS[2], ARGV[i])
+  local member = ARGV[i]
+  local found = redis.call('ZREM', set, member)
+    + redis.call('HDEL', parked, member)
+    + redis.call('ZREM', candidates, member)
+  redis.call('ZREM', returns, member)
+  redis.call('HDEL', streaks, member)
   if found > 0 then
     removed = removed + 1
   end

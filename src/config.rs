@@ -91,6 +91,8 @@ pub struct Pool {
     pub proxies: Vec<member::Name>,
     /// The count a newcomer starts from.
     pub initial: Initial,
+    /// The count a member returns with that was set aside; never [`Initial::Count`].
+    pub restore: Initial,
     /// How far ahead of need to allocate; in Redis only.
     pub prefetch: Prefetch,
 }
@@ -220,6 +222,15 @@ pub fn listen(text: &str) -> Result<SocketAddr, Mistake> {
     value::address(&value).map_err(|why| Mistake::new("--listen", None, "", why))
 }
 
+/// A length of time as in the configuration, from 1 ms to a year.
+///
+/// # Errors
+/// What it should look like.
+pub fn span(text: &str) -> Result<Duration, Mistake> {
+    let value = value::Value::Word(text.into());
+    value::span(&value).map_err(|why| Mistake::new("--for", None, "", why))
+}
+
 /// The environment's variables that may be ours, for [`Sources::env`]. Bytes that are not UTF-8 become U+FFFD;
 /// `std::env::vars` would panic over them, also in a variable that is none of our business.
 pub fn environment() -> Vec<(String, String)> {
@@ -289,6 +300,7 @@ fn read(reader: &mut Reader<'_>) -> Config {
         timeout: reader.key("pool.timeout", STORE_TIMEOUT, value::timeout),
         proxies: reader.list("pool.proxies", proxy),
         initial: reader.key("pool.initial", Initial::Min, initial),
+        restore: reader.key("pool.restore", Initial::Min, restore),
         prefetch: Prefetch {
             count: reader.key("pool.prefetch", 0, value::whole(0..=MAX_PREFETCH)),
             max_age: reader.key("pool.prefetch_max_age", PREFETCH_MAX_AGE, value::timeout),
@@ -322,14 +334,31 @@ impl ProxyStatus {
 fn initial(value: &value::Value<'_>) -> Result<Initial, String> {
     /// Scores are doubles: above this, adding 1 may change nothing.
     const MAX: u64 = 1 << 53;
-    match value.text() {
-        Some("min") => Ok(Initial::Min),
-        _ => value
-            .whole()
-            .filter(|&count| count <= MAX)
-            .map(Initial::Count)
-            .ok_or_else(|| format!(r#"must be "min" or a whole number from 0 to {MAX}, not {value}"#)),
-    }
+    let number = || value.whole().filter(|&count| count <= MAX).map(Initial::Count);
+    policy(value).or_else(number).ok_or_else(|| {
+        format!("must be {} or a whole number from 0 to {MAX}, not {value}", POLICIES.map(quoted).join(", "))
+    })
+}
+
+fn restore(value: &value::Value<'_>) -> Result<Initial, String> {
+    policy(value).ok_or_else(|| format!("must be one of {}, not {value}", POLICIES.map(quoted).join(", ")))
+}
+
+const POLICIES: [(&str, Initial); 5] = [
+    ("min", Initial::Min),
+    ("keep", Initial::Keep),
+    ("median", Initial::Median),
+    ("max", Initial::Max),
+    ("zero", Initial::Zero),
+];
+
+fn policy(value: &value::Value<'_>) -> Option<Initial> {
+    let word = value.text()?;
+    POLICIES.into_iter().find(|(name, _)| *name == word).map(|(_, initial)| initial)
+}
+
+fn quoted((word, _): (&str, Initial)) -> String {
+    format!("\"{word}\"")
 }
 
 impl fmt::Debug for Pool {
@@ -341,6 +370,7 @@ impl fmt::Debug for Pool {
             .field("timeout", &self.timeout)
             .field("proxies", &proxies)
             .field("initial", &self.initial)
+            .field("restore", &self.restore)
             .field("prefetch", &self.prefetch)
             .finish()
     }

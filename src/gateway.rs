@@ -33,7 +33,7 @@ use crate::headers::{self, Wishes};
 use crate::line::{Gone, Line};
 use crate::member::{self, Name};
 use crate::plain::Fate;
-use crate::pool::{Lease, Pool};
+use crate::pool::{Kind, Lease, Parking, Pool, Stay};
 use crate::record::{Ended, Record};
 use crate::retry::{self, Progress};
 use crate::target::{self, Authority};
@@ -388,7 +388,8 @@ impl<'a> Attempts<'a> {
     }
 
     async fn set_aside(&self, name: &Name, reason: &str) -> Result<(), Failure> {
-        if self.worker.pool.park(name, reason).await? {
+        let parking = Parking { kind: Kind::Malformed, reason: reason.to_owned(), stay: Stay::UntilRestored };
+        if self.worker.pool.park(name, &parking).await?.is_some() {
             tracing::warn!(proxy = member::masked(name), reason, "set a pool member aside");
         }
         Ok(())

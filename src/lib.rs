@@ -11,7 +11,8 @@
 //!   `chunked` finds its end); `extent`, `forward`, `upload` and `answer` are hyper's way, for all others;
 //! - `tunnel` is for CONNECT, and `splice` for its bulk;
 //! - [`fetch`] goes the same way for the gateway's own sake, to get a page;
-//! - `retry` and `error` say what happens when that fails, `record` writes the line about it.
+//! - `retry` and `error` say what happens when that fails, `record` writes the line about it;
+//! - beside all that, `upkeep` does what the pool needs now and then.
 //!
 //! What is not here: caching, rewriting of bodies, TLS interception. A request that was refused before a member was
 //! chosen allocates nothing; nothing of a client is ever sent to an origin except through a member, be it one that says `direct://`.
@@ -53,6 +54,8 @@ mod upstream;
 mod error;
 mod record;
 mod retry;
+
+mod upkeep;
 
 pub mod cli;
 pub mod demo;

@@ -27,6 +27,9 @@ pub type Name = Bytes;
 /// The longest member that is looked at; a host name has at most 253 octets, credentials rarely a few hundred.
 const MAX_LEN: usize = 4096;
 
+/// Hexadecimal digits in an id.
+const ID_DIGITS: usize = 10;
+
 /// The longest chain.
 const MAX_HOPS: usize = 8;
 
@@ -137,16 +140,21 @@ fn hops(text: &str) -> Vec<&str> {
     hops
 }
 
-/// The id of a member for a listing, `-` for one that cannot be parsed.
+/// The id of a member for a listing, also of one that cannot be parsed: a hash of its bytes.
 pub fn id(name: &Name) -> String {
-    Member::parse(name).map_or_else(|_| "-".to_owned(), |member| member.id)
+    Member::parse(name).map_or_else(|_| id_of(&name.escape_ascii().to_string()), |member| member.id)
+}
+
+/// Whether a text has the form of an id, which no member that can be parsed has.
+pub fn is_id(text: &str) -> bool {
+    text.strip_prefix('p').is_some_and(|hash| hash.len() == ID_DIGITS && hash.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
 /// The same on every version and machine. 40 bits: a million members share one by chance in less than one pool of two.
 fn id_of(identity: &str) -> String {
     let hash = fred::util::sha1_hash(identity);
     // A token starts with a letter.
-    format!("p{}", &hash[..10])
+    format!("p{}", &hash[..ID_DIGITS])
 }
 
 #[cfg(test)]
@@ -204,6 +212,9 @@ mod tests {
         assert_eq!(id("a:1@h:80"), id("http://a:1@H:80/"));
         // Known from elsewhere; it must never change.
         assert_eq!(id("10.0.0.7:3128"), "p1382e44c60");
+        assert!(is_id("p1382e44c60") && !is_id("p1382e44c6") && !is_id("x1382e44c60") && !is_id("p1382e44c6:"));
+        let malformed = ["", "a", "b", "p1382e44c60"].map(|text| super::id(&Name::from_static(text.as_bytes())));
+        assert!(malformed.iter().all(|id| is_id(id)) && malformed[1] != malformed[2]);
         let ids = [
             "h:80",
             "https://h:80",

@@ -2,6 +2,15 @@
 //!
 //! Two stores keep it, and differ in where the state lives, never in behaviour: [`redis`] shares it between any
 //! number of gateways, [`embedded`] keeps it inside this process. Being in the set *is* being eligible.
+//!
+//! A member is a candidate, eligible, or set aside with a reason, and in one of these states at a time:
+//!
+//! ```text
+//!             accept                park
+//! candidate ─────────▶ eligible ◀─────────▶ set aside      remove: from each of them
+//!     ▲ propose            ▲ add    restore, restore_due
+//! ```
+//!
 //! Choosing reserves nothing and knows nothing of success or latency; a retry is one more allocation.
 //! Not here: dialing, and what a member's bytes mean ([`crate::member`]).
 
@@ -10,12 +19,14 @@ pub mod redis;
 
 mod ahead;
 mod lease;
+mod parked;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 pub use ahead::Prefetch;
 pub use lease::Lease;
+pub use parked::{Kind, Parked, Parking, Stay};
 
 use crate::member::Name;
 use embedded::Embedded;
@@ -30,13 +41,30 @@ pub enum Pool {
     Redis(Redis),
 }
 
-/// The count a newcomer starts from.
+/// The count a member starts from: a newcomer, and one that comes back after it was set aside.
+///
+/// A newcomer has no history. One that comes back keeps its own count where that is more, except with a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initial {
-    /// The lowest count in the pool, 0 when it is empty: a newcomer is next in line but never floods.
+    /// Its own history, 0 for a newcomer.
+    Keep,
+    /// The lowest count in the set, 0 when it is empty: next in line, but never flooded.
     Min,
+    /// The count that half of the set has not gone beyond, 0 when it is empty.
+    Median,
+    /// The highest count in the set, 0 when it is empty: the others go first.
+    Max,
+    /// None: everything goes to it until it has caught up.
+    Zero,
     /// This many.
     Count(u64),
+}
+
+impl Initial {
+    /// Whether the count is this, and no matter of history.
+    fn is_number(self) -> bool {
+        matches!(self, Self::Zero | Self::Count(_))
+    }
 }
 
 /// A member and its count.
@@ -48,17 +76,13 @@ pub struct Entry {
     pub count: f64,
 }
 
-/// A member that was set aside.
+/// A member that is to be looked at before it may enter the set.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Parked {
+pub struct Candidate {
     /// The member, byte for byte.
     pub member: Name,
-    /// Its count when it left the set.
-    pub count: f64,
-    /// Why, in a sentence.
-    pub reason: String,
-    /// When, in milliseconds since 1970-01-01 UTC.
-    pub since_ms: u64,
+    /// When to look at it, in milliseconds since 1970-01-01 UTC.
+    pub due_ms: u64,
 }
 
 /// Why the store did not do what it was asked.
@@ -111,8 +135,9 @@ impl Pool {
 
     /// Adds members that are not there yet; counts that exist are kept. Returns how many were new.
     ///
-    /// All of one call start from the same count. A member that was set aside and is added again starts anew and is
-    /// eligible; its old record stays until it is removed or set aside again.
+    /// All of one call start from the same count. A member that was set aside stays so: adding is what gateways do when
+    /// they start, and must not undo what an operator or a check has done. [`Pool::restore`] brings it back. A candidate
+    /// becomes eligible.
     ///
     /// # Errors
     /// See [`PoolError`]; a part of a list of more than 1,000 may have been added. Adding it again does no harm.
@@ -123,7 +148,7 @@ impl Pool {
         }
     }
 
-    /// Takes members out, also of those set aside. Returns how many were there.
+    /// Takes members out, in whatever state they are. Returns how many were there.
     ///
     /// # Errors
     /// See [`PoolError`]; a part of a list of more than 1,000 may have been removed.
@@ -134,15 +159,88 @@ impl Pool {
         }
     }
 
-    /// Sets a member aside: it leaves the set and keeps its count and the reason. Returns whether it did; a member
-    /// that is not in the set (any more) is left alone.
+    /// Sets a member aside: it leaves the set and keeps its count and the reason. Returns the record.
+    ///
+    /// `None`: nothing was done, because it is not in the set (any more), or somebody else was first. Only by
+    /// [`Kind::Hand`] can a member be set aside that already is (its record is replaced), or a candidate.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub async fn park(&self, member: &Name, reason: &str) -> Result<bool, PoolError> {
+    pub async fn park(&self, member: &Name, parking: &Parking) -> Result<Option<Parked>, PoolError> {
         match self {
-            Self::Embedded(pool) => Ok(pool.park(member, reason)),
-            Self::Redis(pool) => pool.park(member, reason).await,
+            Self::Embedded(pool) => Ok(pool.park(member, parking)),
+            Self::Redis(pool) => pool.park(member, parking).await,
+        }
+    }
+
+    /// Brings members back that were set aside, whatever for, with the count that `initial` gives them. That they were,
+    /// and how often in a row, is forgotten. Returns those that were set aside.
+    ///
+    /// # Errors
+    /// See [`PoolError`]; a part of a list of more than 1,000 may have been restored.
+    pub async fn restore(&self, members: &[Name], initial: Initial) -> Result<Vec<Name>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.restore(members, initial)),
+            Self::Redis(pool) => pool.restore(members, initial).await,
+        }
+    }
+
+    /// Brings members back whose time is up, at most so many (1 to 1,000), those due first in front. How often in a row
+    /// they were set aside is remembered until [`Pool::forgive`]. Any number of gateways may call it: each member comes
+    /// back to one of them.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn restore_due(&self, most: usize, initial: Initial) -> Result<Vec<Name>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.restore_due(most, initial)),
+            Self::Redis(pool) => pool.restore_due(most, initial).await,
+        }
+    }
+
+    /// Takes note that members have proven themselves since they came back: the next time they are set aside is a first
+    /// time again. Returns how many had something to forgive.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn forgive(&self, members: &[Name]) -> Result<u64, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.forgive(members)),
+            Self::Redis(pool) => pool.forgive(members).await,
+        }
+    }
+
+    /// Notes members that are to be looked at before they may enter the set, at once. Returns how many are new; those
+    /// that are eligible, set aside or candidates already stay what they are.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn propose(&self, members: &[Name]) -> Result<u64, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.propose(members)),
+            Self::Redis(pool) => pool.propose(members).await,
+        }
+    }
+
+    /// Puts candidates into the set. Returns how many were candidates; others are left alone.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn accept(&self, members: &[Name], initial: Initial) -> Result<u64, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.accept(members, initial)),
+            Self::Redis(pool) => pool.accept(members, initial).await,
+        }
+    }
+
+    /// Lets candidates go, or has them looked at again after a while. Returns how many were candidates.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn reject(&self, members: &[Name], again: Option<Duration>) -> Result<u64, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.reject(members, again)),
+            Self::Redis(pool) => pool.reject(members, again).await,
         }
     }
 
@@ -176,6 +274,17 @@ impl Pool {
         match self {
             Self::Embedded(pool) => Ok(pool.parked()),
             Self::Redis(pool) => pool.parked().await,
+        }
+    }
+
+    /// Every candidate, in member order.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn candidates(&self) -> Result<Vec<Candidate>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.candidates()),
+            Self::Redis(pool) => pool.candidates().await,
         }
     }
 }

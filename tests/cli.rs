@@ -48,6 +48,8 @@ fn a_wrong_command_line_exits_with_64() {
         &["pool"],
         &["pool", "add"],
         &["pool", "add", "ftp://10.0.0.1:21", "--store", "redis://127.0.0.1:1"],
+        &["pool", "park", "http://10.0.0.1:1", "--for", "soon", "--store", "redis://127.0.0.1:1"],
+        &["pool", "park", "http://10.0.0.1:1", "--for", "0s", "--store", "redis://127.0.0.1:1"],
         &["pool", "list"], // the embedded store cannot be looked into from outside
     ] {
         let output = run(args);
@@ -59,7 +61,10 @@ fn a_wrong_command_line_exits_with_64() {
 #[test]
 fn a_store_that_cannot_be_reached_exits_with_69() {
     let redis = Redis::stopped();
-    for args in [&["list"][..], &["export"], &["add", "http://10.0.0.1:3128"], &["remove", "http://10.0.0.1:3128"]] {
+    let member = "http://10.0.0.1:3128";
+    for args in
+        [&["list"][..], &["export"], &["add", member], &["remove", member], &["park", member], &["restore", member]]
+    {
         let output = run(&[&["pool"], args, &["--store", &redis.url()]].concat());
         assert_eq!(code(&output), 69, "{args:?}: {}", err(&output));
     }
@@ -224,4 +229,61 @@ fn pool_list_shows_who_was_set_aside_and_why() {
     assert!(parked["since_ms"].as_u64().unwrap() > 1_600_000_000_000, "{parked}");
     let text = pool(&redis, &["list"]);
     assert!(text.contains("set aside: ") && !text.contains("hush"), "{text}");
+}
+
+#[test]
+fn pool_park_and_restore_take_members_out_and_bring_them_back() {
+    let redis = Redis::start();
+    let (secret, other) = ("http://user:hush@10.0.0.7:3128", "http://10.0.0.8:3128");
+    pool(&redis, &["add", secret, other]);
+    redis.cmd(&["ZINCRBY", KEY, "5", secret]);
+    assert_eq!(pool(&redis, &["park", other, "http://no:1"]), "parked 1, not there 1\n");
+    // Its password is masked in a listing, its id is not.
+    assert_eq!(
+        pool_json(&redis, &["park", &id(secret), "--for", "1h", "--reason", "under\u{1b}[2J repair"]),
+        json!({"parked": 1, "unknown": 0})
+    );
+    assert_eq!(redis.int(&["EXISTS", KEY]), 0);
+
+    let list = pool_json(&redis, &["list"]);
+    let (forever, hour) = (&list[0], &list[1]);
+    assert_eq!(
+        (&forever["state"], &forever["kind"], &forever["reason"]),
+        (&json!("parked"), &json!("hand"), &json!("by hand"))
+    );
+    assert_eq!((&forever["until_ms"], &forever["id"]), (&Value::Null, &json!(id(other))));
+    assert_eq!((&hour["count"], &hour["id"]), (&json!(5), &json!(id(secret))));
+    assert_eq!(hour["until_ms"].as_u64().unwrap() - hour["since_ms"].as_u64().unwrap(), 3_600_000);
+    let text = pool(&redis, &["list"]);
+    assert!(text.contains("(set aside: hand, under [2J repair; ") && text.contains("; returns in 59m5"), "{text}");
+    assert!(!text.contains("hush") && !text.contains('\u{1b}'), "{text}");
+
+    // Adding is no way back; the word for it is said.
+    let output = run(&["pool", "add", secret, "--store", &redis.url()]);
+    assert_eq!(out(&output), "added 0, already there 1, skipped 0\n");
+    assert!(err(&output).contains("pool restore"), "{}", err(&output));
+
+    assert_eq!(pool(&redis, &["restore", &id(secret), other, "http://no:1"]), "restored 2, not there 1\n");
+    assert_eq!(redis.scores(KEY), [(other.into(), "0".to_owned()), (secret.into(), "5".to_owned())]);
+    assert_eq!(pool(&redis, &["remove", &id(secret), "p0123456789"]), "removed 1, not there 1\n");
+    assert_eq!(redis.int(&["ZCARD", KEY]), 1);
+}
+
+#[test]
+fn pool_remove_knows_a_member_by_its_id_that_is_no_url() {
+    let redis = Redis::start();
+    redis.cmd(&["ZADD", KEY, "0", "10.0.0.7:3128:user:hush"]);
+    let list = pool_json(&redis, &["list"]);
+    assert_eq!(pool(&redis, &["remove", list[0]["id"].as_str().unwrap()]), "removed 1, not there 0\n");
+    assert_eq!(redis.int(&["EXISTS", KEY]), 0);
+}
+
+#[test]
+fn pool_list_shows_candidates() {
+    let redis = Redis::start();
+    redis.cmd(&["ZADD", &format!("{KEY}:candidates"), "5", "http://user:hush@10.0.0.7:3128"]);
+    let list = pool_json(&redis, &["list"]);
+    assert_eq!((&list[0]["state"], &list[0]["due_ms"]), (&json!("candidate"), &json!(5)));
+    let text = pool(&redis, &["list"]);
+    assert!(text.contains("candidate  http://user:***@10.0.0.7:3128  (to be looked at)\n"), "{text}");
 }

@@ -1,74 +1,20 @@
 //! The pool contract, each behaviour against both stores; then what can go wrong with Redis.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use evenkeel::member::Name;
 use evenkeel::pool::embedded::Embedded;
 use evenkeel::pool::redis::Redis;
-use evenkeel::pool::{Entry, Initial, Pool, PoolError, Prefetch};
+use evenkeel::pool::{Initial, Kind, Pool, PoolError, Prefetch, Stay};
 use proptest::prelude::*;
 use tokio::task::JoinSet;
 
+use crate::pool_model::{any_member, any_score};
+use crate::support::pool::{
+    KEY, NONE_AHEAD, RECOVERY, TIMEOUT, allocate, connect, connect_to, counts, futures_in_order, name, names, on_both,
+    parking, sum, take, works_again,
+};
 use crate::support::redis::{FakeRedis, Redis as Server, Reply, eventually};
-
-const KEY: &str = "pool:{test}";
-/// No allocation is made before it is asked for.
-const NONE_AHEAD: Prefetch = Prefetch { count: 0, max_age: Duration::from_secs(1) };
-/// Short, so that tests of silence are quick; long enough for a loaded machine to answer in.
-const TIMEOUT: Duration = Duration::from_millis(400);
-/// How long a pool may take to work again.
-const RECOVERY: Duration = Duration::from_secs(3);
-
-fn name(text: &str) -> Name {
-    Name::copy_from_slice(text.as_bytes())
-}
-
-fn names<const N: usize>(texts: [&str; N]) -> Vec<Name> {
-    texts.into_iter().map(name).collect()
-}
-
-fn connect_to(url: &str) -> Pool {
-    Pool::Redis(Redis::connect(url, KEY, TIMEOUT, NONE_AHEAD).expect("a good URL"))
-}
-
-fn connect(server: &Server) -> Pool {
-    connect_to(&server.url())
-}
-
-/// Runs one body against an empty pool of each kind.
-async fn on_both(body: impl AsyncFn(Pool)) {
-    eprintln!("embedded:");
-    body(Pool::Embedded(Embedded::new())).await;
-    eprintln!("redis:");
-    let server = Server::start();
-    body(connect(&server)).await;
-}
-
-/// Allocates for a request that is over at once.
-async fn allocate(pool: &Pool, tried: &[Name]) -> Result<Option<Name>, PoolError> {
-    Ok(pool.allocate(tried).await?.map(|(member, _)| member))
-}
-
-async fn take(pool: &Pool, n: usize) -> Vec<Option<Name>> {
-    let mut taken = Vec::new();
-    for _ in 0..n {
-        taken.push(allocate(pool, &[]).await.expect("a store that answers"));
-    }
-    taken
-}
-
-async fn counts(pool: &Pool) -> Vec<(Name, f64)> {
-    pool.list().await.unwrap().into_iter().map(|Entry { member, count }| (member, count)).collect()
-}
-
-async fn sum(pool: &Pool) -> f64 {
-    counts(pool).await.into_iter().map(|(_, count)| count).sum()
-}
-
-async fn works_again(pool: &Pool) {
-    eventually(RECOVERY, "an allocation", async || matches!(allocate(pool, &[]).await, Ok(Some(_)))).await;
-}
 
 // --- Both stores ---
 
@@ -164,35 +110,6 @@ async fn an_empty_pool_gives_nobody() {
 }
 
 #[tokio::test]
-async fn a_parked_member_keeps_count_and_reason_until_it_is_removed() {
-    on_both(async |pool| {
-        pool.add(&names(["a:1", "b:1", "c:1"]), Initial::Count(4)).await.unwrap();
-        take(&pool, 1).await;
-        let reason = "has a \"path\"\n\u{1}, ünlike others \\";
-        for _ in 0..2 {
-            pool.park(&name("a:1"), reason).await.unwrap();
-            pool.park(&name("b:1"), "second").await.unwrap();
-            pool.park(&name("nobody:1"), "never there").await.unwrap();
-        }
-        assert_eq!(counts(&pool).await, [(name("c:1"), 4.0)]);
-        let parked = pool.parked().await.unwrap();
-        let seen: Vec<_> = parked.iter().map(|p| (p.member.clone(), p.count, p.reason.as_str())).collect();
-        assert_eq!(seen, [(name("a:1"), 5.0, reason), (name("b:1"), 4.0, "second")]);
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
-        assert!(parked.iter().all(|p| now.abs_diff(p.since_ms) < 60_000), "{parked:?}");
-
-        assert_eq!(pool.remove(&names(["a:1", "a:1", "c:1", "nobody:1"])).await.unwrap(), 2);
-        assert_eq!(pool.parked().await.unwrap().len(), 1);
-        // Added again while set aside: eligible, and one removal takes both away.
-        pool.add(&names(["b:1"]), Initial::Min).await.unwrap();
-        assert_eq!(take(&pool, 1).await, [Some(name("b:1"))]);
-        assert_eq!(pool.remove(&names(["b:1"])).await.unwrap(), 1);
-        assert_eq!((counts(&pool).await, pool.parked().await.unwrap()), (vec![], vec![]));
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn twenty_at_once_share_evenly_and_lose_nothing() {
     on_both(async |pool| {
         let members: Vec<_> = (0..7).map(|i| name(&format!("p{i}:1"))).collect();
@@ -222,192 +139,6 @@ fn the_embedded_pool_is_shared_between_threads() {
     });
     let counts = runtime().block_on(counts(&pool));
     assert!(counts.iter().all(|(_, count)| *count == 400.0), "{counts:?}");
-}
-
-/// What the pool is, in ten lines.
-#[derive(Default)]
-struct Model {
-    set: Vec<(f64, Name)>,
-    parked: Vec<(Name, f64)>,
-}
-
-impl Model {
-    fn allocate(&mut self, tried: &[Name]) -> Option<Name> {
-        self.sort();
-        let at = self.set.iter().position(|(_, member)| !tried.contains(member))?;
-        self.set[at].0 += 1.0;
-        Some(self.set[at].1.clone())
-    }
-
-    fn add(&mut self, members: &[Name], initial: Initial) -> u64 {
-        self.sort();
-        let start = match initial {
-            Initial::Min => self.set.first().map_or(0.0, |(count, _)| *count),
-            Initial::Count(count) => count as f64,
-        };
-        let new: HashSet<_> = members.iter().filter(|m| self.set.iter().all(|(_, old)| old != *m)).cloned().collect();
-        self.set.extend(new.iter().cloned().map(|member| (start, member)));
-        new.len() as u64
-    }
-
-    fn remove(&mut self, members: &[Name]) -> u64 {
-        let there =
-            |m: &&Name| self.set.iter().any(|(_, old)| old == *m) || self.parked.iter().any(|(old, _)| old == *m);
-        let removed = members.iter().collect::<HashSet<_>>().into_iter().filter(there).count() as u64;
-        self.set.retain(|(_, member)| !members.contains(member));
-        self.parked.retain(|(member, _)| !members.contains(member));
-        removed
-    }
-
-    fn park(&mut self, member: &Name) {
-        if let Some(at) = self.set.iter().position(|(_, old)| old == member) {
-            let (count, member) = self.set.remove(at);
-            self.parked.retain(|(old, _)| *old != member);
-            self.parked.push((member, count));
-        }
-    }
-
-    fn set_score(&mut self, member: &Name, score: f64) {
-        self.set.retain(|(_, old)| old != member);
-        self.set.push((score, member.clone()));
-    }
-
-    fn sort(&mut self) {
-        // `partial_cmp`: to Redis, -0 and 0 are equal.
-        self.set.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap().then_with(|| a.1.cmp(&b.1)));
-        self.parked.sort_by(|a, b| a.0.cmp(&b.0));
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Allocate(usize),
-    Retry(Vec<Name>),
-    Add(Vec<Name>, Initial),
-    Remove(Vec<Name>),
-    Park(Name),
-    /// Someone else's ZADD; Redis only.
-    SetScore(Name, f64),
-}
-
-fn any_member() -> impl Strategy<Value = Name> {
-    prop_oneof![
-        (0..9_u8).prop_map(|i| name(&format!("p{i}:1"))),
-        Just(Name::from_static(b"\xff\x00\r\n")),
-        Just(name("P1:1")),
-        Just(name("")),
-    ]
-}
-
-fn any_members() -> impl Strategy<Value = Vec<Name>> {
-    prop::collection::vec(any_member(), 0..6)
-}
-
-/// Whole, fractional, far apart, beyond what one can be added to, infinite.
-fn any_score() -> impl Strategy<Value = f64> {
-    const EXACT: f64 = 9_007_199_254_740_992.0; // 2^53
-    prop_oneof![
-        4 => (-3..8_i32).prop_map(f64::from),
-        2 => (-20..20_i32).prop_map(|tenths| f64::from(tenths) / 10.0),
-        1 => prop::sample::select(vec![
-            0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, EXACT - 1.0, EXACT, EXACT + 2.0, -EXACT - 2.0, -EXACT,
-            1e300, -1e300, 1e-300, f64::MAX, f64::MIN_POSITIVE, 0.1 + 0.2, 8.098814871335836e300,
-        ]),
-        1 => prop::num::f64::NORMAL,
-    ]
-}
-
-fn any_step() -> impl Strategy<Value = Step> {
-    let initial = prop_oneof![Just(Initial::Min), (0..6_u64).prop_map(Initial::Count)];
-    prop_oneof![
-        4 => (1..70_usize).prop_map(Step::Allocate),
-        2 => any_members().prop_map(Step::Retry),
-        3 => (any_members(), initial).prop_map(|(members, initial)| Step::Add(members, initial)),
-        1 => any_members().prop_map(Step::Remove),
-        1 => any_member().prop_map(Step::Park),
-        2 => (any_member(), any_score()).prop_map(|(member, score)| Step::SetScore(member, score)),
-    ]
-}
-
-type SetScore<'a> = &'a dyn Fn(&Name, f64);
-
-/// Takes the steps with the pool and with the model, and compares after each.
-async fn walk(pool: &Pool, steps: &[Step], set_score: Option<SetScore<'_>>) {
-    let mut model = Model::default();
-    for step in steps {
-        match step {
-            // At once: in Redis the first goes alone and the others share the calls after it.
-            Step::Allocate(n) => {
-                let taken = futures_in_order(*n, || allocate(pool, &[])).await;
-                let expected: Vec<_> = (0..*n).map(|_| model.allocate(&[])).collect();
-                assert_eq!(taken, expected, "{step:?}");
-            }
-            Step::Retry(tried) => assert_eq!(allocate(pool, tried).await.unwrap(), model.allocate(tried), "{step:?}"),
-            Step::Add(members, initial) => {
-                assert_eq!(pool.add(members, *initial).await.unwrap(), model.add(members, *initial), "{step:?}");
-            }
-            Step::Remove(members) => {
-                assert_eq!(pool.remove(members).await.unwrap(), model.remove(members), "{step:?}");
-            }
-            Step::Park(member) => {
-                pool.park(member, "why").await.unwrap();
-                model.park(member);
-            }
-            Step::SetScore(member, score) => {
-                if let Some(set_score) = set_score {
-                    set_score(member, *score);
-                    model.set_score(member, *score);
-                }
-            }
-        }
-        model.sort();
-        let listed: Vec<_> = pool.list().await.unwrap().into_iter().map(|e| (e.count, e.member)).collect();
-        assert_eq!(listed, model.set, "after {step:?}");
-        let parked: Vec<_> = pool.parked().await.unwrap().into_iter().map(|p| (p.member, p.count)).collect();
-        assert_eq!(parked, model.parked, "after {step:?}");
-    }
-}
-
-/// Asks `n` times before any answer is awaited; the answers in the order asked.
-async fn futures_in_order<R>(n: usize, ask: impl Fn() -> R) -> Vec<Option<Name>>
-where
-    R: Future<Output = Result<Option<Name>, PoolError>>,
-{
-    let mut asked: Vec<_> = (0..n).map(|_| Box::pin(ask())).collect();
-    let mut answers = vec![None; n];
-    std::future::poll_fn(|cx| {
-        let mut waiting = false;
-        for (future, answer) in asked.iter_mut().zip(&mut answers) {
-            if answer.is_none() {
-                match future.as_mut().poll(cx) {
-                    std::task::Poll::Ready(result) => *answer = Some(result.unwrap()),
-                    std::task::Poll::Pending => waiting = true,
-                }
-            }
-        }
-        if waiting { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
-    })
-    .await;
-    answers.into_iter().flatten().collect()
-}
-
-#[test]
-fn both_stores_do_what_the_model_does() {
-    let server = Server::start();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let redis = runtime.block_on(async { connect(&server) });
-    let parked_key = format!("{KEY}:parked");
-    proptest!(ProptestConfig::with_cases(150), |(steps in prop::collection::vec(any_step(), 1..12))| {
-        server.cmd(&["DEL", KEY, &parked_key]);
-        let set_score = |member: &Name, score: f64| {
-            let score = format!("{score:e}");
-            server.cmd(&[b"ZADD".as_slice(), KEY.as_bytes(), score.as_bytes(), member.as_ref()]);
-        };
-        runtime.block_on(async {
-            walk(&Pool::Embedded(Embedded::new()), &steps, None).await;
-            walk(&redis, &steps, Some(&set_score)).await;
-        });
-    });
 }
 
 // --- lua/allocate.lua by itself ---
@@ -473,7 +204,7 @@ async fn any_tool_can_add_and_remove_members_and_the_keys_are_as_promised() {
     server.cmd(&["ZREM", KEY, "a:1"]);
     assert_eq!(take(&pool, 1).await, [Some(name("b:1"))]);
     server.cmd(&["ZADD", KEY, "inf", "b:1"]);
-    pool.park(&name("b:1"), "why").await.unwrap();
+    pool.park(&name("b:1"), &parking(Kind::Malformed, Stay::UntilRestored)).await.unwrap();
     let Reply::Bulk(record) = server.cmd(&["HGET", &format!("{KEY}:parked"), "b:1"]) else { panic!("not parked") };
     let record = String::from_utf8(record).unwrap();
     assert!(record.starts_with(r#"{"count":"inf","reason":"why","since_ms":1"#), "{record}");
@@ -513,7 +244,7 @@ async fn a_unix_socket_a_database_and_a_cluster_serve_as_well() {
         let pool = connect_to(&url);
         assert_eq!(pool.add(&names(["a:1", "b:1"]), Initial::Min).await.unwrap(), 2, "{url}");
         assert_eq!(take(&pool, 2).await, [Some(name("a:1")), Some(name("b:1"))], "{url}");
-        pool.park(&name("a:1"), "why").await.unwrap();
+        pool.park(&name("a:1"), &parking(Kind::Malformed, Stay::UntilRestored)).await.unwrap();
         assert_eq!(pool.parked().await.unwrap().len(), 1, "{url}");
         assert_eq!(counts(&pool).await.len(), 1, "{url}");
     }
@@ -844,8 +575,8 @@ async fn retries_and_the_operator_hear_back_in_time_too() {
     pool.add(&names(["a:1", "b:1"]), Initial::Min).await.unwrap();
     server.pause();
     let start = Instant::now();
-    let tried = names(["a:1"]);
-    let (retry, list, park) = tokio::join!(allocate(&pool, &tried), pool.list(), pool.park(&tried[0], "why"));
+    let (tried, why) = (names(["a:1"]), parking(Kind::Malformed, Stay::UntilRestored));
+    let (retry, list, park) = tokio::join!(allocate(&pool, &tried), pool.list(), pool.park(&tried[0], &why));
     assert!(matches!((retry, list, park), (Err(_), Err(_), Err(_))));
     assert!(start.elapsed() < TIMEOUT + Duration::from_millis(200), "{:?}", start.elapsed());
     server.resume();

@@ -7,7 +7,7 @@ use evenkeel::pool::Pool;
 use evenkeel::pool::embedded::Embedded;
 
 use crate::support::client::Client;
-use crate::support::gateway::{Gateway, KEY, Setup, eventually, with_both_stores};
+use crate::support::gateway::{Gateway, KEY, Setup, eventually, run, with_both_stores};
 use crate::support::inside::Inside;
 use crate::support::redis::{Redis, Reply};
 use crate::support::upstream::{Refusing, Upstream};
@@ -245,4 +245,20 @@ fn counts_that_exist_are_kept_and_a_newcomer_starts_at_the_lowest() {
     scores.sort_by_key(|(member, _)| upstreams.iter().position(|u| u.url().as_bytes() == member));
     assert_eq!(scores.into_iter().map(|(_, score)| score).collect::<Vec<_>>(), ["7", "5", "5"]);
     drop(gateway);
+}
+
+#[test]
+fn a_parked_member_gets_nothing_and_the_gateway_brings_it_back_in_time() {
+    let redis = Redis::start();
+    let (one, other) = (Upstream::ok("one"), Upstream::ok("other"));
+    let gateway = Setup::of([one.url(), other.url()]).redis(&redis).start();
+    let mut client = gateway.client();
+    let park = |span: &[&str]| run(&[&["pool", "park", &one.url(), "--store", &redis.url()], span].concat());
+    assert!(park(&[]).status.success());
+    assert_eq!([client.get("http://origin.test/").text(), client.get("http://origin.test/").text()], ["other"; 2]);
+    assert!(park(&["--for", "1ms"]).status.success());
+    // Once a second or so, a gateway looks who is due.
+    eventually(PATIENCE, "a parked member back", || client.get("http://origin.test/").text() == "one");
+    assert_eq!(redis.int(&["EXISTS", PARKED]), 0);
+    assert!(gateway.log().contains("back in the pool"), "{}", gateway.log());
 }

@@ -3,6 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod inside;
+pub(crate) mod pool;
 pub(crate) mod redis;
 pub(crate) mod servers;
 pub(crate) mod socks;

@@ -13,6 +13,8 @@ mod kinds;
 mod tunnel;
 
 mod pool;
+mod pool_life;
+mod pool_model;
 mod pool_use;
 mod redis_faults;
 mod retry;

@@ -2,6 +2,9 @@
 //!
 //! Lists show passwords masked; only `export` writes members as they are, so that `import` can take them back.
 
+mod listing;
+
+use std::collections::HashSet;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
@@ -11,7 +14,7 @@ use serde_json::{Value, json};
 use super::{ConfigArgs, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector, read_list};
 use crate::config::{self, Config, Flags, Store};
 use crate::member::{self, Member, Name};
-use crate::pool::{Pool, PoolError};
+use crate::pool::{Kind, Parking, Pool, PoolError, Stay};
 
 #[derive(Args)]
 pub(super) struct PoolArgs {
@@ -39,7 +42,7 @@ struct Common {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Show every member and its count, least used first, and those set aside
+    /// Show every member and its count, least used first; those set aside, and why; and candidates
     List,
     /// Add upstream proxies; counts that exist are kept
     Add {
@@ -47,10 +50,28 @@ enum Verb {
         #[arg(required = true, value_name = "URL")]
         urls: Vec<String>,
     },
-    /// Take members out
+    /// Take members out, in whatever state they are
     Remove {
-        /// Members as the pool holds them
-        #[arg(required = true, value_name = "URL")]
+        /// Members as the pool holds them, or their ids
+        #[arg(required = true, value_name = "URL|ID")]
+        urls: Vec<String>,
+    },
+    /// Set members aside: no request goes to them, and their counts are kept
+    Park {
+        /// Members as the pool holds them, or their ids
+        #[arg(required = true, value_name = "URL|ID")]
+        urls: Vec<String>,
+        /// How long, such as 10m; then they return by themselves. Without it, until they are restored
+        #[arg(long = "for", value_name = "TIME")]
+        span: Option<String>,
+        /// Why, for those who read the list
+        #[arg(long, value_name = "TEXT", default_value = "by hand")]
+        reason: String,
+    },
+    /// Bring members back that were set aside
+    Restore {
+        /// Members as the pool holds them, or their ids
+        #[arg(required = true, value_name = "URL|ID")]
         urls: Vec<String>,
     },
     /// Add the upstream proxies of a list, one per line
@@ -84,7 +105,7 @@ pub(super) fn run(args: PoolArgs) -> Result<(), Exit> {
 
 async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result<Vec<u8>, Exit> {
     match verb {
-        Verb::List => list(pool, json).await.map_err(unavailable),
+        Verb::List => listing::read(pool).await.map(|listing| listing.print(json)).map_err(unavailable),
         Verb::Export => export(pool, json).await.map_err(unavailable),
         Verb::Add { urls } => {
             let names = urls.iter().map(|url| config::proxy(url)).collect::<Result<Vec<_>, _>>();
@@ -100,54 +121,66 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
             add(pool, config, &names, mistakes.len(), json).await
         }
         Verb::Remove { urls } => {
-            let names: Vec<_> = urls.into_iter().map(Name::from).collect();
-            let removed = pool.remove(&names).await.map_err(unavailable)?;
-            let unknown = names.len() as u64 - removed.min(names.len() as u64);
-            if unknown > 0 && names.iter().any(|name| name.windows(3).any(|part| part == b"***")) {
-                eprintln!("passwords in a listing are masked; `evenkeel pool export` shows members as they are");
+            let asked = urls.len();
+            let members = named(pool, urls).await.map_err(unavailable)?;
+            let removed = pool.remove(&members).await.map_err(unavailable)?;
+            Ok(told(json, "removed", removed, asked))
+        }
+        Verb::Park { urls, span, reason } => {
+            let span = span.map(|text| config::span(&text)).transpose().map_err(|why| Exit::new(USAGE, why))?;
+            let parking = Parking { kind: Kind::Hand, reason, stay: span.map_or(Stay::UntilRestored, Stay::For) };
+            let asked = urls.len();
+            let mut parked = 0;
+            for member in named(pool, urls).await.map_err(unavailable)? {
+                parked += u64::from(pool.park(&member, &parking).await.map_err(unavailable)?.is_some());
             }
-            Ok(say(
-                json,
-                &json!({"removed": removed, "unknown": unknown}),
-                &format!("removed {removed}, not there {unknown}"),
-            ))
+            Ok(told(json, "parked", parked, asked))
+        }
+        Verb::Restore { urls } => {
+            let asked = urls.len();
+            let members = named(pool, urls).await.map_err(unavailable)?;
+            let restored = pool.restore(&members, config.pool.restore).await.map_err(unavailable)?;
+            Ok(told(json, "restored", restored.len() as u64, asked))
         }
     }
+}
+
+/// The members that are meant, in whatever state: byte for byte, or all those of an id, which listings show because they
+/// hide passwords.
+async fn named(pool: &Pool, urls: Vec<String>) -> Result<Vec<Name>, PoolError> {
+    let ids: HashSet<String> = urls.iter().filter(|url| member::is_id(url)).cloned().collect();
+    let mut members: Vec<Name> = urls.into_iter().map(Name::from).collect();
+    if !ids.is_empty() {
+        let eligible = pool.list().await?.into_iter().map(|entry| entry.member);
+        let parked = pool.parked().await?.into_iter().map(|parked| parked.member);
+        let candidates = pool.candidates().await?.into_iter().map(|candidate| candidate.member);
+        members.extend(eligible.chain(parked).chain(candidates).filter(|member| ids.contains(&member::id(member))));
+        // Only where somebody gave a member the form of an id is it one.
+        let mut seen = HashSet::new();
+        members.retain(|member| seen.insert(member.clone()));
+    }
+    Ok(members)
+}
+
+/// What was done to how many members, and how many of those `asked` for it was not.
+fn told(json: bool, what: &str, done: u64, asked: usize) -> Vec<u8> {
+    let unknown = (asked as u64).saturating_sub(done);
+    say(json, &json!({what: done, "unknown": unknown}), &format!("{what} {done}, not there {unknown}"))
 }
 
 async fn add(pool: &Pool, config: &Config, names: &[Name], skipped: usize, json: bool) -> Result<Vec<u8>, Exit> {
     let added = pool.add(names, config.pool.initial).await.map_err(unavailable)?;
     let known = names.len() as u64 - added.min(names.len() as u64);
+    if known > 0 {
+        let names: HashSet<&Name> = names.iter().collect();
+        let parked = pool.parked().await.map_err(unavailable)?;
+        let aside = parked.iter().filter(|parked| names.contains(&parked.member)).count();
+        if aside > 0 {
+            eprintln!("{aside} of them set aside, and stay so; `evenkeel pool restore` brings them back");
+        }
+    }
     let report = json!({"added": added, "known": known, "skipped": skipped});
     Ok(say(json, &report, &format!("added {added}, already there {known}, skipped {skipped}")))
-}
-
-async fn list(pool: &Pool, json: bool) -> Result<Vec<u8>, PoolError> {
-    let (eligible, parked) = (pool.list().await?, pool.parked().await?);
-    if json {
-        let eligible = eligible.iter().map(|entry| {
-            json!({"proxy": member::masked(&entry.member), "id": member::id(&entry.member), "count": count(entry.count), "state": "eligible"})
-        });
-        let parked = parked.iter().map(|entry| {
-            json!({"proxy": member::masked(&entry.member), "id": member::id(&entry.member), "count": count(entry.count), "state": "parked",
-                "reason": entry.reason, "since_ms": entry.since_ms})
-        });
-        return Ok(format!("{:#}\n", Value::Array(eligible.chain(parked).collect())).into_bytes());
-    }
-    let mut text = format!("{:>12}  {:<11}  proxy\n", "allocations", "id");
-    for entry in &eligible {
-        text += &format!("{:>12}  {:<11}  {}\n", entry.count, member::id(&entry.member), member::masked(&entry.member));
-    }
-    for entry in &parked {
-        let shown = member::masked(&entry.member);
-        text += &format!(
-            "{:>12}  {:<11}  {shown}  (set aside: {})\n",
-            entry.count,
-            member::id(&entry.member),
-            entry.reason
-        );
-    }
-    Ok(text.into_bytes())
 }
 
 async fn export(pool: &Pool, json: bool) -> Result<Vec<u8>, PoolError> {
@@ -171,12 +204,6 @@ async fn export(pool: &Pool, json: bool) -> Result<Vec<u8>, PoolError> {
 
 fn say(json: bool, report: &Value, sentence: &str) -> Vec<u8> {
     if json { format!("{report}\n").into_bytes() } else { format!("{sentence}\n").into_bytes() }
-}
-
-/// Counts are whole numbers, unless someone wrote another score.
-fn count(score: f64) -> Value {
-    let whole = score.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&score);
-    if whole { Value::from(score as u64) } else { Value::from(score) }
 }
 
 fn unavailable(error: PoolError) -> Exit {

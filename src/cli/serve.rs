@@ -16,6 +16,7 @@ use crate::demo;
 use crate::member::Name;
 use crate::pool::Pool;
 use crate::server::{self, Listeners};
+use crate::upkeep::Upkeep;
 
 /// How often the configured members are offered to a store that cannot be reached.
 const SEED_EVERY: Duration = Duration::from_secs(1);
@@ -82,6 +83,7 @@ where
         let mut signals = Signals::new().map_err(|error| Exit::new(OS_ERROR, error))?;
         let pool = connect().map_err(|error| Exit::new(CONFIG, error))?;
         let mut seeding = Seeding::new(pool.clone(), &config.pool);
+        let upkeep = Upkeep::new(pool.clone(), &config.pool);
         // One try before the door opens, so that the first request finds the pool as configured.
         seeding.attempt().await;
         let (done, finished) = tokio::sync::oneshot::channel();
@@ -94,7 +96,7 @@ where
         tokio::select! {
             name = signals.next() => tracing::info!(signal = name, "draining; a second signal ends it at once"),
             result = &mut finished => return ended(result),
-            () = async { tokio::join!(ready(pool), seeding.persist()); std::future::pending().await } => {}
+            () = async { tokio::join!(ready(pool), seeding.persist(), upkeep.run()); } => {}
         }
         shutdown.cancel();
         let second = async {
@@ -128,7 +130,7 @@ fn say(text: &str) {
 
 /// Adds the configured members to the store, as soon as it can be reached.
 struct Seeding {
-    /// Taken when done: a Redis client nobody needs is a connection nobody needs.
+    /// Taken when done.
     pool: Option<Pool>,
     members: Vec<Name>,
     initial: crate::pool::Initial,

@@ -128,6 +128,16 @@ pub(super) fn timeout(value: &Value<'_>) -> Result<Duration, String> {
     }
 }
 
+/// As [`timeout`], up to a year: somebody's wish, and nobody waits for its end.
+pub(super) fn span(value: &Value<'_>) -> Result<Duration, String> {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+    value
+        .text()
+        .and_then(parse_duration)
+        .filter(|span| (Duration::from_millis(1)..=YEAR).contains(span))
+        .ok_or_else(|| format!(r#"must be a length of time like "30s", "10m" or "12h", at most "8760h", not {value}"#))
+}
+
 /// A size in bytes.
 pub(super) fn bytes(max: u64) -> impl Fn(&Value<'_>) -> Result<usize, String> {
     move |value| match value.whole().or_else(|| value.text().and_then(parse_bytes)) {

@@ -1,0 +1,18 @@
+-- propose.lua: note members that are to be looked at before they may enter the set.
+-- KEYS[1] zset  eligible members
+-- KEYS[2] hash  members set aside
+-- KEYS[4] zset  candidates, score = when to look at them, in ms by the clock of Redis: now
+-- ARGV[1..]     members
+-- Returns how many were in no state before, as a string; others stay what they are
+-- Writes  one ZADD NX per member.  Cost  O(k log m), k members given, m in the largest key
+
+local set, parked, candidates = KEYS[1], KEYS[2], KEYS[4]
+local now = now_ms()
+local proposed = 0
+for i = 1, #ARGV do
+  local member = ARGV[i]
+  if not redis.call('ZSCORE', set, member) and redis.call('HEXISTS', parked, member) == 0 then
+    proposed = proposed + redis.call('ZADD', candidates, 'NX', now, member)
+  end
+end
+return tostring(proposed)

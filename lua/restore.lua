@@ -1,0 +1,22 @@
+-- restore.lua: bring members back that were set aside. That they were, and how often in a row, is forgotten.
+-- KEYS[1] zset  eligible members, score = allocations so far
+-- KEYS[2] hash  members set aside
+-- KEYS[3] zset  members set aside that return by themselves
+-- ARGV[1]       the count they return with: "keep" (their own), "min", "median" or "max" (the larger of their own and
+--               that of the set before this call), or the score itself
+-- ARGV[2..]     members
+-- Returns an array of those that were set aside
+-- Writes  one command per key and member.  Cost  O(k log m), k members given, m in the largest key
+
+local policy = ARGV[1]
+local start = start_of(policy, KEYS[1])
+if start and not is_number(start) then
+  return redis.error_reply('ERR restore: the count must be "keep", "min", "median", "max" or a number')
+end
+local restored = {}
+for i = 2, #ARGV do
+  if bring_back(ARGV[i], policy, start, false) then
+    restored[#restored + 1] = ARGV[i]
+  end
+end
+return restored

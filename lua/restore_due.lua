@@ -1,0 +1,29 @@
+-- restore_due.lua: bring members back whose time is up. How often in a row they were set aside is remembered.
+-- KEYS[1] zset  eligible members, score = allocations so far
+-- KEYS[2] hash  members set aside
+-- KEYS[3] zset  members set aside that return by themselves, score = when, in ms by the clock of Redis
+-- KEYS[5] hash  how often in a row members were set aside that are back
+-- ARGV[1]       the count they return with, as for restore.lua
+-- ARGV[2] n     look at no more than this many, 1..1000
+-- Returns an array of those that are back, who was due first in front
+-- Writes  one command per key and member.  Cost  O(n log m), m members in the largest key; O(1) when nobody is due
+
+local policy, n = ARGV[1], tonumber(ARGV[2])
+if not n or n < 1 or n > 1000 or n % 1 ~= 0 then
+  return redis.error_reply('ERR restore_due: n must be a whole number from 1 to 1000')
+end
+local due = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now_ms(), 'LIMIT', 0, n)
+if #due == 0 then
+  return {}
+end
+local start = start_of(policy, KEYS[1])
+if start and not is_number(start) then
+  return redis.error_reply('ERR restore_due: the count must be "keep", "min", "median", "max" or a number')
+end
+local restored = {}
+for _, member in ipairs(due) do
+  if bring_back(member, policy, start, true) then
+    restored[#restored + 1] = member
+  end
+end
+return restored

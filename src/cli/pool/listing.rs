@@ -1,0 +1,99 @@
+//! `evenkeel pool list`: every member, its state, its count, and what there is to say about it.
+
+use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::member;
+use crate::pool::{Candidate, Entry, Parked, Pool, PoolError};
+
+/// All members of a pool, by state.
+pub(super) struct Listing {
+    eligible: Vec<Entry>,
+    parked: Vec<Parked>,
+    candidates: Vec<Candidate>,
+    now_ms: u64,
+}
+
+pub(super) async fn read(pool: &Pool) -> Result<Listing, PoolError> {
+    let (eligible, parked, candidates) = (pool.list().await?, pool.parked().await?, pool.candidates().await?);
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    Ok(Listing { eligible, parked, candidates, now_ms })
+}
+
+impl Listing {
+    pub(super) fn print(&self, json: bool) -> Vec<u8> {
+        if json { format!("{:#}\n", self.json()).into_bytes() } else { self.text().into_bytes() }
+    }
+
+    fn json(&self) -> Value {
+        let eligible = self.eligible.iter().map(|Entry { member, count }| {
+            json!({"proxy": member::masked(member), "id": member::id(member), "count": whole(*count), "state": "eligible"})
+        });
+        let parked = self.parked.iter().map(|parked| {
+            let Parked { member, count, kind, reason, since_ms, until_ms, in_a_row } = parked;
+            json!({"proxy": member::masked(member), "id": member::id(member), "count": whole(*count), "state": "parked",
+                "kind": kind.as_str(), "reason": reason, "since_ms": since_ms, "until_ms": until_ms, "in_a_row": in_a_row})
+        });
+        let candidates = self.candidates.iter().map(|Candidate { member, due_ms }| {
+            json!({"proxy": member::masked(member), "id": member::id(member), "count": 0, "state": "candidate",
+                "due_ms": due_ms})
+        });
+        Value::Array(eligible.chain(parked).chain(candidates).collect())
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{:>12}  {:<11}  {:<9}  proxy\n", "allocations", "id", "state");
+        let mut line = |count: f64, member, state, told: &str| {
+            let (id, proxy) = (member::id(member), member::masked(member));
+            let _ = writeln!(text, "{count:>12}  {id:<11}  {state:<9}  {proxy}{told}");
+        };
+        for Entry { member, count } in &self.eligible {
+            line(*count, member, "eligible", "");
+        }
+        for parked in &self.parked {
+            line(parked.count, &parked.member, "parked", &self.told(parked));
+        }
+        for Candidate { member, due_ms } in &self.candidates {
+            let told = match due_ms.checked_sub(self.now_ms) {
+                Some(left @ 1..) => format!("  (to be looked at in {})", span(left)),
+                _ => "  (to be looked at)".to_owned(),
+            };
+            line(0.0, member, "candidate", &told);
+        }
+        text
+    }
+
+    fn told(&self, parked: &Parked) -> String {
+        // Somebody else may have written it: nothing in it may move a terminal's cursor.
+        let reason: String = parked.reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let mut text = format!("  (set aside: {}, {reason}", parked.kind.as_str());
+        if parked.since_ms > 0 {
+            let _ = write!(text, "; {} ago", span(self.now_ms.saturating_sub(parked.since_ms)));
+        }
+        if parked.in_a_row > 1 {
+            let _ = write!(text, "; {} times in a row", parked.in_a_row);
+        }
+        if let Some(until) = parked.until_ms {
+            let _ = write!(text, "; returns in {}", span(until.saturating_sub(self.now_ms)));
+        }
+        text + ")"
+    }
+}
+
+/// Counts are whole numbers, unless someone wrote another score.
+fn whole(score: f64) -> Value {
+    let is_whole = score.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&score);
+    if is_whole { Value::from(score as u64) } else { Value::from(score) }
+}
+
+/// A length of time in its two largest units.
+fn span(ms: u64) -> String {
+    match ms / 1000 {
+        s @ ..60 => format!("{s}s"),
+        s @ ..3_600 => format!("{}m{}s", s / 60, s % 60),
+        s @ ..86_400 => format!("{}h{}m", s / 3_600, s / 60 % 60),
+        s => format!("{}d{}h", s / 86_400, s / 3_600 % 24),
+    }
+}

@@ -1,0 +1,311 @@
+//! What a pool is, in memory: the same transitions as the scripts in `lua/`, one method each.
+//!
+//! The set is ordered by (count, member), as Redis orders a sorted set, and a map finds a member's count.
+//! Times are milliseconds since 1970-01-01 UTC and come from outside.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::member::Name;
+use crate::pool::{Candidate, Entry, Initial, Kind, Parked, Parking, PoolError};
+
+/// Invariants: `order` holds exactly the (count, member) pairs of `counts`, and so does the order of `load`; `returns` exactly the (until, member) pairs of
+/// `parked` that have an until; no member is in more than one of `counts`, `parked` and `candidates`.
+#[derive(Default)]
+pub(super) struct State {
+    order: BTreeSet<(Count, Name)>,
+    counts: HashMap<Name, Count>,
+    parked: BTreeMap<Name, Parked>,
+    returns: BTreeSet<(u64, Name)>,
+    candidates: BTreeMap<Name, u64>,
+    /// How often in a row members were set aside that are back.
+    streaks: HashMap<Name, u32>,
+    /// Under least-concurrent.
+    load: Option<Load>,
+}
+
+/// What members have in flight, and the order in which that has them chosen.
+#[derive(Default)]
+struct Load {
+    order: BTreeSet<(u64, Count, Name)>,
+    /// Only of members that have some, eligible or not: who leaves and returns still has it.
+    in_flight: HashMap<Name, u64>,
+    /// As many as a member may have; 0: any number.
+    most: u64,
+}
+
+/// A score, as in Redis a double: from 2^53 on, one more is the same number. Never NaN.
+#[derive(Clone, Copy, PartialEq)]
+struct Count(f64);
+
+impl Eq for Count {}
+
+impl Ord for Count {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Count {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl State {
+    pub(super) fn least_concurrent(most: u64) -> Self {
+        Self { load: Some(Load { most, ..Load::default() }), ..Self::default() }
+    }
+
+    pub(super) fn is_least_concurrent(&self) -> bool {
+        self.load.is_some()
+    }
+
+    /// `lua/allocate.lua`. Looks at no more members than were tried, and one.
+    pub(super) fn allocate(&mut self, tried: &[Name]) -> Option<Name> {
+        let (count, member) = self.order.iter().find(|(_, member)| !tried.contains(member)).cloned()?;
+        self.take(&member);
+        self.put(member.clone(), Count(count.0 + 1.0));
+        Some(member)
+    }
+
+    /// `lua/add.lua`
+    pub(super) fn add(&mut self, members: &[Name], initial: Initial) -> u64 {
+        let start = self.newcomer(initial);
+        let mut added = 0;
+        for member in members {
+            if !self.parked.contains_key(member) {
+                self.candidates.remove(member);
+                added += u64::from(self.put_new(member, start));
+            }
+        }
+        added
+    }
+
+    /// `lua/remove.lua`
+    pub(super) fn remove(&mut self, members: &[Name]) -> u64 {
+        let mut removed = 0;
+        for member in members {
+            self.streaks.remove(member);
+            let was_there = self.take(member).is_some()
+                || self.unpark(member).is_some()
+                || self.candidates.remove(member).is_some();
+            removed += u64::from(was_there);
+        }
+        removed
+    }
+
+    /// `lua/park.lua`
+    pub(super) fn park(&mut self, member: &Name, parking: &Parking, now_ms: u64) -> Option<Parked> {
+        let Parking { kind, reason, stay } = parking;
+        let (count, streak) = match self.take(member) {
+            Some(Count(count)) => (count, self.streaks.remove(member).unwrap_or_default()),
+            None if *kind != Kind::Hand => return None,
+            None => match self.unpark(member) {
+                Some(record) => (record.count, record.in_a_row),
+                None => self.candidates.remove(member).map(|_| (0.0, 0))?,
+            },
+        };
+        let in_a_row = streak.saturating_add(u32::from(kind.counts_in_a_row()));
+        let parked = Parked {
+            member: member.clone(),
+            count,
+            kind: *kind,
+            reason: reason.clone(),
+            since_ms: now_ms,
+            until_ms: stay.end(now_ms, in_a_row),
+            in_a_row,
+        };
+        if let Some(until) = parked.until_ms {
+            self.returns.insert((until, member.clone()));
+        }
+        self.parked.insert(member.clone(), parked.clone());
+        Some(parked)
+    }
+
+    /// `lua/restore.lua`
+    pub(super) fn restore(&mut self, members: &[Name], initial: Initial) -> Vec<Name> {
+        let start = self.start(initial);
+        members.iter().filter(|member| self.bring_back(member, initial, start).is_some()).cloned().collect()
+    }
+
+    /// `lua/restore_due.lua`
+    pub(super) fn restore_due(&mut self, most: usize, initial: Initial, now_ms: u64) -> Vec<Name> {
+        let due = self.returns.iter().take_while(|&&(until, _)| until <= now_ms).take(most);
+        let due: Vec<Name> = due.map(|(_, member)| member.clone()).collect();
+        if due.is_empty() {
+            return due;
+        }
+        let start = self.start(initial);
+        for member in &due {
+            if let Some(in_a_row @ 1..) = self.bring_back(member, initial, start) {
+                self.streaks.insert(member.clone(), in_a_row);
+            }
+        }
+        due
+    }
+
+    /// `lua/forgive.lua`
+    pub(super) fn forgive(&mut self, members: &[Name]) -> u64 {
+        members.iter().filter(|&member| self.streaks.remove(member).is_some()).count() as u64
+    }
+
+    /// `lua/propose.lua`
+    pub(super) fn propose(&mut self, members: &[Name], now_ms: u64) -> u64 {
+        let mut proposed = 0;
+        for member in members {
+            let is_known = self.counts.contains_key(member)
+                || self.parked.contains_key(member)
+                || self.candidates.contains_key(member);
+            if !is_known {
+                self.candidates.insert(member.clone(), now_ms);
+                proposed += 1;
+            }
+        }
+        proposed
+    }
+
+    /// `lua/accept.lua`
+    pub(super) fn accept(&mut self, members: &[Name], initial: Initial) -> u64 {
+        let start = self.newcomer(initial);
+        let mut accepted = 0;
+        for member in members {
+            if self.candidates.remove(member).is_some() {
+                accepted += u64::from(self.put_new(member, start));
+            }
+        }
+        accepted
+    }
+
+    /// `lua/reject.lua`
+    pub(super) fn reject(&mut self, members: &[Name], again_ms: Option<u64>) -> u64 {
+        let mut rejected = 0;
+        for member in members {
+            let was_there = match again_ms {
+                None => self.candidates.remove(member).is_some(),
+                Some(again) => self.candidates.get_mut(member).map(|due| *due = again).is_some(),
+            };
+            rejected += u64::from(was_there);
+        }
+        rejected
+    }
+
+    /// Fewest requests in flight first, of those the least used, of those in member order.
+    pub(super) fn take_least_loaded(&mut self, tried: &[Name]) -> Result<Option<Name>, PoolError> {
+        let Some(load) = &self.load else { return Ok(None) };
+        let first = load.order.iter().find(|(.., member)| !tried.contains(member)).cloned();
+        let Some((in_flight, count, member)) = first else { return Ok(None) };
+        if load.most > 0 && in_flight >= load.most {
+            return Err(PoolError::AtLimit);
+        }
+        self.take(&member);
+        self.add_in_flight(&member, |in_flight| in_flight + 1);
+        self.put(member.clone(), Count(count.0 + 1.0));
+        Ok(Some(member))
+    }
+
+    /// A request through `member` is over.
+    pub(super) fn release(&mut self, member: &Name) {
+        self.add_in_flight(member, |in_flight| in_flight.saturating_sub(1));
+    }
+
+    pub(super) fn in_flight(&self) -> HashMap<Name, u64> {
+        self.load.as_ref().map(|load| load.in_flight.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn list(&self) -> Vec<Entry> {
+        self.order.iter().map(|(count, member)| Entry { member: member.clone(), count: count.0 }).collect()
+    }
+
+    pub(super) fn parked(&self) -> Vec<Parked> {
+        self.parked.values().cloned().collect()
+    }
+
+    pub(super) fn candidates(&self) -> Vec<Candidate> {
+        self.candidates.iter().map(|(member, &due_ms)| Candidate { member: member.clone(), due_ms }).collect()
+    }
+
+    /// `lua/bring_back.lua`: how often in a row it was set aside, if it was. What `start` was asked for by `initial`.
+    fn bring_back(&mut self, member: &Name, initial: Initial, start: Option<Count>) -> Option<u32> {
+        let record = self.unpark(member)?;
+        let own = Count(record.count);
+        let count = match start {
+            Some(start) if initial.is_number() || start.0 > own.0 => start,
+            _ => own,
+        };
+        self.put_new(member, count);
+        Some(record.in_a_row)
+    }
+
+    /// `lua/start.lua`. The median is found by walking there, which Redis need not.
+    fn start(&self, initial: Initial) -> Option<Count> {
+        let found = match initial {
+            Initial::Keep => None,
+            Initial::Min => self.order.first(),
+            Initial::Median => self.order.iter().nth(self.order.len().saturating_sub(1) / 2),
+            Initial::Max => self.order.last(),
+            Initial::Zero => return Some(Count(0.0)),
+            Initial::Count(count) => return Some(Count(count as f64)),
+        };
+        found.map(|(count, _)| *count)
+    }
+
+    fn newcomer(&self, initial: Initial) -> Count {
+        self.start(initial).unwrap_or(Count(0.0))
+    }
+
+    /// Whether it was not there.
+    fn put_new(&mut self, member: &Name, count: Count) -> bool {
+        let is_new = !self.counts.contains_key(member);
+        if is_new {
+            self.put(member.clone(), count);
+        }
+        is_new
+    }
+
+    fn put(&mut self, member: Name, count: Count) {
+        if let Some(load) = &mut self.load {
+            load.order.insert((load.of(&member), count, member.clone()));
+        }
+        self.counts.insert(member.clone(), count);
+        self.order.insert((count, member));
+    }
+
+    fn take(&mut self, member: &Name) -> Option<Count> {
+        let (member, count) = self.counts.remove_entry(member)?;
+        if let Some(load) = &mut self.load {
+            load.order.remove(&(load.of(&member), count, member.clone()));
+        }
+        self.order.remove(&(count, member));
+        Some(count)
+    }
+
+    /// Changes what a member has in flight, be it eligible or not.
+    fn add_in_flight(&mut self, member: &Name, change: impl FnOnce(u64) -> u64) {
+        // Taken out and put back: its place in the order depends on the number.
+        let count = self.take(member);
+        if let Some(load) = &mut self.load {
+            match change(load.of(member)) {
+                0 => drop(load.in_flight.remove(member)),
+                changed => drop(load.in_flight.insert(member.clone(), changed)),
+            }
+        }
+        if let Some(count) = count {
+            self.put(member.clone(), count);
+        }
+    }
+
+    fn unpark(&mut self, member: &Name) -> Option<Parked> {
+        let parked = self.parked.remove(member)?;
+        if let Some(until) = parked.until_ms {
+            self.returns.remove(&(until, parked.member.clone()));
+        }
+        Some(parked)
+    }
+}
+
+impl Load {
+    fn of(&self, member: &Name) -> u64 {
+        self.in_flight.get(member).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,129 @@
+//! A member that was set aside: why, since when and until when.
+//!
+//! In Redis it is a record of `KEY:parked`, written by `lua/record.lua`; one that an older version or somebody else has
+//! written shows with what can be read of it.
+
+use std::time::Duration;
+
+use crate::member::Name;
+
+/// Why a member is set aside, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It failed requests, and rests for a while.
+    Cooldown,
+    /// It failed a check.
+    Unhealthy,
+    /// What the set holds cannot be used as a proxy.
+    Malformed,
+    /// Somebody wanted it so.
+    Hand,
+}
+
+/// How to set a member aside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parking {
+    /// Why, in one word.
+    pub kind: Kind,
+    /// Why, in a sentence.
+    pub reason: String,
+    /// For how long.
+    pub stay: Stay,
+}
+
+/// How long a member stays aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// Until somebody restores it.
+    UntilRestored,
+    /// This long, then it returns by itself.
+    For(Duration),
+    /// The first time so long, doubled for each time in a row after it.
+    Growing {
+        /// The first time.
+        first: Duration,
+        /// And never longer than this.
+        longest: Duration,
+    },
+}
+
+/// A member that was set aside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parked {
+    /// The member, byte for byte.
+    pub member: Name,
+    /// Its count when it left the set.
+    pub count: f64,
+    /// Why, in one word.
+    pub kind: Kind,
+    /// Why, in a sentence.
+    pub reason: String,
+    /// When, in milliseconds since 1970-01-01 UTC.
+    pub since_ms: u64,
+    /// When it returns by itself, if it does.
+    pub until_ms: Option<u64>,
+    /// How often it was set aside for failing ([`Kind::counts_in_a_row`]) without proving itself in between.
+    pub in_a_row: u32,
+}
+
+impl Kind {
+    const ALL: [(Self, &str); 4] = [
+        (Self::Cooldown, "cooldown"),
+        (Self::Unhealthy, "unhealthy"),
+        (Self::Malformed, "malformed"),
+        (Self::Hand, "hand"),
+    ];
+
+    /// As records and listings have it.
+    pub fn as_str(self) -> &'static str {
+        Self::ALL.into_iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
+    }
+
+    /// Whether it is one more time in a row: the member failed, and may fail again when it returns.
+    pub fn counts_in_a_row(self) -> bool {
+        matches!(self, Self::Cooldown | Self::Unhealthy)
+    }
+
+    fn read(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(_, known)| *known == word).map(|(kind, _)| kind)
+    }
+}
+
+impl Stay {
+    /// How long at first, and at most; `None` until restored.
+    pub(super) fn span(self) -> Option<(Duration, Duration)> {
+        match self {
+            Self::UntilRestored => None,
+            Self::For(span) => Some((span, span)),
+            Self::Growing { first, longest } => Some((first.min(longest), longest)),
+        }
+    }
+
+    /// When it ends that begins now, the `in_a_row`th time; times in milliseconds.
+    pub(super) fn end(self, now_ms: u64, in_a_row: u32) -> Option<u64> {
+        let (first, longest) = self.span()?;
+        // In doubles, as the script does it: they grow beyond every limit, where integers would overflow.
+        let doublings = i32::try_from(in_a_row.saturating_sub(1)).unwrap_or(i32::MAX);
+        let span = (first.as_millis() as f64 * 2_f64.powi(doublings)).min(longest.as_millis() as f64);
+        Some(now_ms.saturating_add(span as u64))
+    }
+}
+
+impl Parked {
+    /// Reads a record.
+    pub(super) fn read(member: Name, record: &[u8]) -> Self {
+        let json: serde_json::Value = serde_json::from_slice(record).unwrap_or_default();
+        let count = &json["count"];
+        Self {
+            member,
+            // An infinite score is kept as a string.
+            count: count.as_f64().or_else(|| count.as_str()?.parse().ok()).unwrap_or_default(),
+            // Once, only what was malformed was set aside.
+            kind: json["kind"].as_str().and_then(Kind::read).unwrap_or(Kind::Malformed),
+            reason: json["reason"].as_str().unwrap_or_default().to_owned(),
+            since_ms: json["since_ms"].as_u64().unwrap_or_default(),
+            until_ms: json["until_ms"].as_u64(),
+            in_a_row: json["in_a_row"].as_u64().and_then(|n| n.try_into().ok()).unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What becomes of members besides being chosen: each transition one script, each state one listing.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fred::prelude::Value;
+use fred::types::scripts::Script;
+
+use super::reply::{nonsense, number, string, strings};
+use super::{CHUNK, Redis, scripts};
+use crate::member::Name;
+use crate::pool::{Candidate, Entry, Initial, Parked, Parking, PoolError};
+
+/// Members per page of a listing: 1 MB or so, a few ms of Redis' time.
+const PAGE: usize = 10_000;
+
+impl Redis {
+    /// See [`crate::pool::Pool::add`]. Long lists go in pieces, which other gateways may see one by one.
+    pub(in crate::pool) async fn add(&self, members: &[Name], initial: Initial) -> Result<u64, PoolError> {
+        self.enter(&scripts::ADD, members, initial).await
+    }
+
+    /// See [`crate::pool::Pool::remove`].
+    pub(in crate::pool) async fn remove(&self, members: &[Name]) -> Result<u64, PoolError> {
+        self.count(&scripts::REMOVE, None, members).await
+    }
+
+    /// See [`crate::pool::Pool::park`].
+    pub(in crate::pool) async fn park(&self, member: &Name, parking: &Parking) -> Result<Option<Parked>, PoolError> {
+        let milliseconds = |span: Duration| Value::from(span.as_millis().to_string());
+        let (first, longest) = match parking.stay.span() {
+            Some((first, longest)) => (milliseconds(first), milliseconds(longest)),
+            None => (Value::from_static_str(""), Value::from_static_str("")),
+        };
+        let kind = Value::from_static_str(parking.kind.as_str());
+        let args = [member.clone().into(), kind, Value::from(&*parking.reason), first, longest];
+        let record = string(self.run(&scripts::PARK, args).await?)?;
+        Ok((!record.is_empty()).then(|| Parked::read(member.clone(), &record)))
+    }
+
+    /// See [`crate::pool::Pool::restore`].
+    pub(in crate::pool) async fn restore(&self, members: &[Name], initial: Initial) -> Result<Vec<Name>, PoolError> {
+        let mut restored = Vec::new();
+        for chunk in members.chunks(CHUNK) {
+            let args = std::iter::once(policy(initial)).chain(chunk.iter().cloned().map(Value::from));
+            restored.extend(strings(self.run(&scripts::RESTORE, args).await?)?);
+        }
+        Ok(restored)
+    }
+
+    /// See [`crate::pool::Pool::restore_due`].
+    pub(in crate::pool) async fn restore_due(&self, most: usize, initial: Initial) -> Result<Vec<Name>, PoolError> {
+        let most = Value::from(most.clamp(1, CHUNK) as i64);
+        strings(self.run(&scripts::RESTORE_DUE, [policy(initial), most]).await?)
+    }
+
+    /// See [`crate::pool::Pool::forgive`].
+    pub(in crate::pool) async fn forgive(&self, members: &[Name]) -> Result<u64, PoolError> {
+        self.count(&scripts::FORGIVE, None, members).await
+    }
+
+    /// See [`crate::pool::Pool::propose`].
+    pub(in crate::pool) async fn propose(&self, members: &[Name]) -> Result<u64, PoolError> {
+        self.count(&scripts::PROPOSE, None, members).await
+    }
+
+    /// See [`crate::pool::Pool::accept`].
+    pub(in crate::pool) async fn accept(&self, members: &[Name], initial: Initial) -> Result<u64, PoolError> {
+        self.enter(&scripts::ACCEPT, members, initial).await
+    }
+
+    /// See [`crate::pool::Pool::reject`].
+    pub(in crate::pool) async fn reject(&self, members: &[Name], again: Option<Duration>) -> Result<u64, PoolError> {
+        let again = again.map_or_else(String::new, |span| span.as_millis().to_string());
+        self.count(&scripts::REJECT, Some(again.into()), members).await
+    }
+
+    /// See [`crate::pool::Pool::list`]. Up to 10,000 members are one consistent reading. A larger pool is read in pages
+    /// of that size, so that no reply blocks Redis for long; counts that change meanwhile show as of their page.
+    pub(in crate::pool) async fn list(&self) -> Result<Vec<Entry>, PoolError> {
+        let counts = self.scores(&self.shared.keys.set()[0]).await?;
+        let mut entries: Vec<Entry> = counts.into_iter().map(|(member, count)| Entry { member, count }).collect();
+        entries.sort_unstable_by(|a, b| a.count.total_cmp(&b.count).then_with(|| a.member.cmp(&b.member)));
+        Ok(entries)
+    }
+
+    /// See [`crate::pool::Pool::candidates`].
+    pub(in crate::pool) async fn candidates(&self) -> Result<Vec<Candidate>, PoolError> {
+        let due = self.scores(self.shared.keys.candidates()).await?;
+        let due = self.without_eligible(due.into_iter().collect()).await?;
+        let mut candidates: Vec<Candidate> =
+            due.into_iter().map(|(member, due)| Candidate { member, due_ms: due as u64 }).collect();
+        candidates.sort_unstable_by(|a, b| a.member.cmp(&b.member));
+        Ok(candidates)
+    }
+
+    /// See [`crate::pool::Pool::parked`]. A record that this program did not write shows with what could be read of it.
+    pub(in crate::pool) async fn parked(&self) -> Result<Vec<Parked>, PoolError> {
+        let mut records: HashMap<Name, Bytes> = HashMap::new();
+        let mut cursor = Bytes::from_static(b"0");
+        loop {
+            let count = [Value::from_static_str("COUNT"), Value::from(CHUNK as i64)];
+            let args = [self.shared.keys.parked().clone(), cursor.into()].into_iter().chain(count).collect();
+            let Value::Array(mut reply) = self.call("HSCAN", args).await? else { return Err(nonsense()) };
+            let (Some(page), Some(next), None) = (reply.pop(), reply.pop(), reply.pop()) else {
+                return Err(nonsense());
+            };
+            for pair in strings(page)?.chunks(2) {
+                let [member, record] = pair else { return Err(nonsense()) };
+                records.insert(member.clone(), record.clone());
+            }
+            cursor = string(next)?;
+            if cursor == "0" {
+                break;
+            }
+        }
+        let records = self.without_eligible(records.into_iter().collect()).await?;
+        let mut parked: Vec<Parked> =
+            records.into_iter().map(|(member, record)| Parked::read(member, &record)).collect();
+        parked.sort_unstable_by(|a, b| a.member.cmp(&b.member));
+        Ok(parked)
+    }
+
+    /// Those that are not in the set. Being there is being eligible, whatever other keys still say: any tool may have added
+    /// them.
+    async fn without_eligible<T>(&self, members: Vec<(Name, T)>) -> Result<Vec<(Name, T)>, PoolError> {
+        let mut others = Vec::with_capacity(members.len());
+        let mut members = members.into_iter().peekable();
+        while members.peek().is_some() {
+            let page: Vec<(Name, T)> = members.by_ref().take(CHUNK).collect();
+            let names = page.iter().map(|(member, _)| Value::from(member.clone()));
+            let args = std::iter::once(self.shared.keys.set()[0].clone()).chain(names).collect();
+            let Value::Array(scores) = self.call("ZMSCORE", args).await? else { return Err(nonsense()) };
+            let kept = page.into_iter().zip(scores).filter(|(_, score)| matches!(score, Value::Null));
+            others.extend(kept.map(|(entry, _)| entry));
+        }
+        Ok(others)
+    }
+
+    /// Runs a script that lets members into the set, piece by piece; returns how many it let in.
+    async fn enter(&self, script: &Script, members: &[Name], initial: Initial) -> Result<u64, PoolError> {
+        // A newcomer has no history to keep.
+        let mut start = if initial == Initial::Keep { policy(Initial::Zero) } else { policy(initial) };
+        let mut entered = 0;
+        for chunk in members.chunks(CHUNK) {
+            let args = std::iter::once(start).chain(chunk.iter().cloned().map(Value::from));
+            // The first piece says what "min" was: the same for all of the list.
+            let reply = strings(self.run(script, args).await?)?;
+            let [count, used] = <[Bytes; 2]>::try_from(reply).map_err(|_| nonsense())?;
+            entered += number::<u64>(&count)?;
+            start = Value::Bytes(used);
+        }
+        Ok(entered)
+    }
+
+    /// Runs a script that tells how many of the members it was about, piece by piece.
+    async fn count(&self, script: &Script, first: Option<Value>, members: &[Name]) -> Result<u64, PoolError> {
+        let mut sum = 0;
+        for chunk in members.chunks(CHUNK) {
+            let args = first.iter().cloned().chain(chunk.iter().cloned().map(Value::from));
+            sum += number::<u64>(&string(self.run(script, args).await?)?)?;
+        }
+        Ok(sum)
+    }
+
+    /// A whole sorted set in pages; see [`Redis::list`].
+    async fn scores(&self, key: &Value) -> Result<HashMap<Name, f64>, PoolError> {
+        let mut scores = HashMap::new();
+        // Members that are allocated move to the back and everyone behind them one rank forward, maybe across the
+        // seam into a page already read. Half a page of overlap sees them anyhow, up to 5,000 allocations a page.
+        for first in (0_i64..).step_by(PAGE / 2) {
+            let last = first + PAGE as i64 - 1;
+            let args = vec![key.clone(), first.into(), last.into(), Value::from_static_str("WITHSCORES")];
+            let page = strings(self.call("ZRANGE", args).await?)?;
+            for pair in page.chunks(2) {
+                let [member, score] = pair else { return Err(nonsense()) };
+                // -0 becomes 0: Redis holds them for equal, an order by all bits would not.
+                scores.insert(member.clone(), number::<f64>(score)? + 0.0);
+            }
+            if page.len() < 2 * PAGE {
+                break;
+            }
+        }
+        Ok(scores)
+    }
+
+    async fn run(&self, script: &Script, args: impl IntoIterator<Item = Value>) -> Result<Value, PoolError> {
+        let link = &self.shared.link;
+        link.run(script, self.shared.keys.all(), args, link.deadline()).await
+    }
+
+    async fn call(&self, name: &'static str, args: Vec<Value>) -> Result<Value, PoolError> {
+        let link = &self.shared.link;
+        link.call(name, args, link.deadline()).await
+    }
+}
+
+/// As the scripts call it.
+fn policy(initial: Initial) -> Value {
+    match initial {
+        Initial::Keep => Value::from_static_str("keep"),
+        Initial::Min => Value::from_static_str("min"),
+        Initial::Median => Value::from_static_str("median"),
+        Initial::Max => Value::from_static_str("max"),
+        Initial::Zero => Value::from_static_str("0"),
+        Initial::Count(count) => Value::from(count.to_string()),
+    }
+}

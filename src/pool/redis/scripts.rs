@@ -1,0 +1,25 @@
+//! The scripts of `lua/`, each with the parts in front that it shares with others.
+
+use std::sync::LazyLock;
+
+use fred::types::scripts::Script;
+
+macro_rules! script {
+    ($name:ident = $($file:literal),+) => {
+        pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
+            Script::from_lua(concat!($(include_str!(concat!("../../../lua/", $file, ".lua"))),+))
+        });
+    };
+}
+
+script!(ALLOCATE = "allocate");
+script!(GIVE_BACK = "give_back");
+script!(ADD = "start", "add");
+script!(REMOVE = "remove");
+script!(PARK = "clock", "record", "park");
+script!(RESTORE = "start", "record", "bring_back", "restore");
+script!(RESTORE_DUE = "clock", "start", "record", "bring_back", "restore_due");
+script!(FORGIVE = "forgive");
+script!(PROPOSE = "clock", "propose");
+script!(ACCEPT = "start", "accept");
+script!(REJECT = "clock", "reject");

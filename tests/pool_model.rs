@@ -1,0 +1,333 @@
+//! Random steps through both stores, each compared with a model that is small enough to be seen to be right.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use evenkeel::member::Name;
+use evenkeel::pool::embedded::Embedded;
+use evenkeel::pool::{Initial, Kind, Pool, Stay};
+use proptest::prelude::*;
+
+use crate::support::pool::{KEY, allocate, connect, futures_in_order, name, parking};
+use crate::support::redis::Redis as Server;
+
+/// What the pool is, in a few lines.
+#[derive(Default)]
+struct Model {
+    set: Vec<(f64, Name)>,
+    parked: BTreeMap<Name, Record>,
+    candidates: BTreeMap<Name, ()>,
+    streaks: BTreeMap<Name, u32>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Record {
+    count: f64,
+    kind: Kind,
+    in_a_row: u32,
+    is_due: bool,
+}
+
+impl Model {
+    fn allocate(&mut self, tried: &[Name]) -> Option<Name> {
+        self.sort();
+        let at = self.set.iter().position(|(_, member)| !tried.contains(member))?;
+        self.set[at].0 += 1.0;
+        Some(self.set[at].1.clone())
+    }
+
+    fn add(&mut self, members: &[Name], initial: Initial) -> u64 {
+        let start = self.start(initial).unwrap_or(0.0);
+        let mut added = 0;
+        for member in
+            members.iter().filter(|member| !self.parked.contains_key(*member)).cloned().collect::<HashSet<_>>()
+        {
+            self.candidates.remove(&member);
+            added += u64::from(self.put(member, start));
+        }
+        added
+    }
+
+    fn remove(&mut self, members: &[Name]) -> u64 {
+        let mut removed = 0;
+        for member in members.iter().collect::<HashSet<_>>() {
+            self.streaks.remove(member);
+            let found = [
+                self.take(member).is_some(),
+                self.parked.remove(member).is_some(),
+                self.candidates.remove(member).is_some(),
+            ];
+            removed += u64::from(found.contains(&true));
+        }
+        removed
+    }
+
+    fn park(&mut self, member: &Name, kind: Kind, is_due: bool) -> Option<Record> {
+        let old = self.parked.get(member).map(|record| (record.count, record.in_a_row));
+        let (count, before) = match self.take(member) {
+            Some(count) => (count, self.streaks.remove(member).unwrap_or(0)),
+            None if kind == Kind::Hand => old.or(self.candidates.remove(member).map(|()| (0.0, 0)))?,
+            None => return None,
+        };
+        let in_a_row = before + u32::from(matches!(kind, Kind::Cooldown | Kind::Unhealthy));
+        let record = Record { count, kind, in_a_row, is_due };
+        self.parked.insert(member.clone(), record.clone());
+        Some(record)
+    }
+
+    fn restore(&mut self, members: &[Name], initial: Initial, keeps_streak: bool) -> HashSet<Name> {
+        let start = self.start(initial);
+        let mut restored = HashSet::new();
+        for member in members {
+            let Some(record) = self.parked.remove(member) else { continue };
+            let count = match (initial, start) {
+                (Initial::Zero | Initial::Count(_), Some(start)) => start,
+                (_, start) => record.count.max(start.unwrap_or(f64::NEG_INFINITY)),
+            };
+            if keeps_streak && record.in_a_row > 0 {
+                self.streaks.insert(member.clone(), record.in_a_row);
+            }
+            self.put(member.clone(), count);
+            restored.insert(member.clone());
+        }
+        restored
+    }
+
+    fn restore_due(&mut self, initial: Initial) -> HashSet<Name> {
+        let due: Vec<_> =
+            self.parked.iter().filter(|(_, record)| record.is_due).map(|(name, _)| name.clone()).collect();
+        self.restore(&due, initial, true)
+    }
+
+    fn forgive(&mut self, members: &[Name]) -> u64 {
+        members.iter().filter(|&member| self.streaks.remove(member).is_some()).count() as u64
+    }
+
+    fn propose(&mut self, members: &[Name]) -> u64 {
+        let is_new = |member: &&Name| self.count(member).is_none() && !self.parked.contains_key(*member);
+        let new: Vec<_> = members.iter().filter(is_new).cloned().collect();
+        new.into_iter().filter(|member| self.candidates.insert(member.clone(), ()).is_none()).count() as u64
+    }
+
+    fn accept(&mut self, members: &[Name], initial: Initial) -> u64 {
+        let start = self.start(initial).unwrap_or(0.0);
+        let mut accepted = 0;
+        for member in members {
+            if self.candidates.remove(member).is_some() {
+                accepted += u64::from(self.put(member.clone(), start));
+            }
+        }
+        accepted
+    }
+
+    fn reject(&mut self, members: &[Name], for_good: bool) -> u64 {
+        let mut rejected = 0;
+        for member in members {
+            let there = self.candidates.contains_key(member);
+            if for_good {
+                self.candidates.remove(member);
+            }
+            rejected += u64::from(there);
+        }
+        rejected
+    }
+
+    /// Somebody else's ZADD: in the set is eligible, whatever it was before.
+    fn set_score(&mut self, member: &Name, score: f64) {
+        self.take(member);
+        self.parked.remove(member);
+        self.candidates.remove(member);
+        self.put(member.clone(), score);
+    }
+
+    fn start(&mut self, initial: Initial) -> Option<f64> {
+        self.sort();
+        let at = |index: usize| self.set.get(index).map(|(count, _)| *count);
+        match initial {
+            Initial::Keep => None,
+            Initial::Min => at(0),
+            Initial::Median => at(self.set.len().saturating_sub(1) / 2),
+            Initial::Max => at(self.set.len().saturating_sub(1)),
+            Initial::Zero => Some(0.0),
+            Initial::Count(count) => Some(count as f64),
+        }
+    }
+
+    fn count(&self, member: &Name) -> Option<f64> {
+        self.set.iter().find(|(_, old)| old == member).map(|(count, _)| *count)
+    }
+
+    fn put(&mut self, member: Name, count: f64) -> bool {
+        let is_new = self.count(&member).is_none();
+        if is_new {
+            self.set.push((count, member));
+        }
+        is_new
+    }
+
+    fn take(&mut self, member: &Name) -> Option<f64> {
+        let count = self.count(member);
+        self.set.retain(|(_, old)| old != member);
+        count
+    }
+
+    fn sort(&mut self) {
+        // `partial_cmp`: to Redis, -0 and 0 are equal.
+        self.set.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap().then_with(|| a.1.cmp(&b.1)));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate(usize),
+    Retry(Vec<Name>),
+    Add(Vec<Name>, Initial),
+    Remove(Vec<Name>),
+    /// Whether it returns at once when asked for.
+    Park(Name, Kind, bool),
+    Restore(Vec<Name>, Initial),
+    RestoreDue(Initial),
+    Forgive(Vec<Name>),
+    Propose(Vec<Name>),
+    Accept(Vec<Name>, Initial),
+    /// Whether for good.
+    Reject(Vec<Name>, bool),
+    /// Someone else's ZADD; Redis only.
+    SetScore(Name, f64),
+}
+
+pub(crate) fn any_member() -> impl Strategy<Value = Name> {
+    prop_oneof![
+        (0..9_u8).prop_map(|i| name(&format!("p{i}:1"))),
+        Just(Name::from_static(b"\xff\x00\r\n")),
+        Just(name("P1:1")),
+        Just(name("")),
+    ]
+}
+
+pub(crate) fn any_members() -> impl Strategy<Value = Vec<Name>> {
+    prop::collection::vec(any_member(), 0..6)
+}
+
+/// Whole, fractional, far apart, beyond what one can be added to, infinite.
+pub(crate) fn any_score() -> impl Strategy<Value = f64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0; // 2^53
+    prop_oneof![
+        4 => (-3..8_i32).prop_map(f64::from),
+        2 => (-20..20_i32).prop_map(|tenths| f64::from(tenths) / 10.0),
+        1 => prop::sample::select(vec![
+            0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, EXACT - 1.0, EXACT, EXACT + 2.0, -EXACT - 2.0, -EXACT,
+            1e300, -1e300, 1e-300, f64::MAX, f64::MIN_POSITIVE, 0.1 + 0.2, 8.098814871335836e300,
+        ]),
+        1 => prop::num::f64::NORMAL,
+    ]
+}
+
+fn any_initial() -> impl Strategy<Value = Initial> {
+    use Initial::{Count, Keep, Max, Median, Min, Zero};
+    prop_oneof![prop::sample::select(vec![Keep, Min, Median, Max, Zero]), (0..6_u64).prop_map(Count),]
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let kind = prop::sample::select(vec![Kind::Cooldown, Kind::Unhealthy, Kind::Malformed, Kind::Hand]);
+    prop_oneof![
+        6 => (1..70_usize).prop_map(Step::Allocate),
+        3 => any_members().prop_map(Step::Retry),
+        4 => (any_members(), any_initial()).prop_map(|(members, initial)| Step::Add(members, initial)),
+        1 => any_members().prop_map(Step::Remove),
+        4 => (any_member(), kind, any::<bool>()).prop_map(|(member, kind, is_due)| Step::Park(member, kind, is_due)),
+        1 => (any_members(), any_initial()).prop_map(|(members, initial)| Step::Restore(members, initial)),
+        2 => any_initial().prop_map(Step::RestoreDue),
+        1 => any_members().prop_map(Step::Forgive),
+        2 => any_members().prop_map(Step::Propose),
+        1 => (any_members(), any_initial()).prop_map(|(members, initial)| Step::Accept(members, initial)),
+        1 => (any_members(), any::<bool>()).prop_map(|(members, for_good)| Step::Reject(members, for_good)),
+        2 => (any_member(), any_score()).prop_map(|(member, score)| Step::SetScore(member, score)),
+    ]
+}
+
+type SetScore<'a> = &'a dyn Fn(&Name, f64);
+
+/// Takes the steps with the pool and with the model, and compares after each.
+async fn walk(pool: &Pool, steps: &[Step], set_score: Option<SetScore<'_>>) {
+    const LATER: Duration = Duration::from_secs(3600);
+    let mut model = Model::default();
+    for step in steps {
+        match step {
+            // At once: in Redis the first goes alone and the others share the calls after it.
+            Step::Allocate(n) => {
+                let taken = futures_in_order(*n, || allocate(pool, &[])).await;
+                let expected: Vec<_> = (0..*n).map(|_| model.allocate(&[])).collect();
+                assert_eq!(taken, expected, "{step:?}");
+            }
+            Step::Retry(tried) => assert_eq!(allocate(pool, tried).await.unwrap(), model.allocate(tried), "{step:?}"),
+            Step::Add(members, initial) => {
+                assert_eq!(pool.add(members, *initial).await.unwrap(), model.add(members, *initial), "{step:?}");
+            }
+            Step::Remove(members) => {
+                assert_eq!(pool.remove(members).await.unwrap(), model.remove(members), "{step:?}");
+            }
+            Step::Park(member, kind, is_due) => {
+                let stay = Stay::For(if *is_due { Duration::ZERO } else { LATER });
+                let parked = pool.park(member, &parking(*kind, stay)).await.unwrap();
+                let expected = model.park(member, *kind, *is_due);
+                let seen = parked.map(|p| (p.count, p.kind, p.in_a_row));
+                assert_eq!(seen, expected.map(|r| (r.count, r.kind, r.in_a_row)), "{step:?}");
+            }
+            Step::Restore(members, initial) => {
+                let restored = pool.restore(members, *initial).await.unwrap();
+                assert_eq!(HashSet::from_iter(restored), model.restore(members, *initial, false), "{step:?}");
+            }
+            Step::RestoreDue(initial) => {
+                let restored = pool.restore_due(100, *initial).await.unwrap();
+                assert_eq!(HashSet::from_iter(restored), model.restore_due(*initial), "{step:?}");
+            }
+            Step::Forgive(members) => {
+                assert_eq!(pool.forgive(members).await.unwrap(), model.forgive(members), "{step:?}");
+            }
+            Step::Propose(members) => {
+                assert_eq!(pool.propose(members).await.unwrap(), model.propose(members), "{step:?}");
+            }
+            Step::Accept(members, initial) => {
+                assert_eq!(pool.accept(members, *initial).await.unwrap(), model.accept(members, *initial), "{step:?}");
+            }
+            Step::Reject(members, for_good) => {
+                let again = (!for_good).then_some(LATER);
+                assert_eq!(pool.reject(members, again).await.unwrap(), model.reject(members, *for_good), "{step:?}");
+            }
+            Step::SetScore(member, score) => {
+                if let Some(set_score) = set_score {
+                    set_score(member, *score);
+                    model.set_score(member, *score);
+                }
+            }
+        }
+        model.sort();
+        let listed: Vec<_> = pool.list().await.unwrap().into_iter().map(|e| (e.count, e.member)).collect();
+        assert_eq!(listed, model.set, "after {step:?}");
+        let parked: Vec<_> = pool.parked().await.unwrap();
+        let parked: Vec<_> = parked.into_iter().map(|p| (p.member, p.count, p.kind, p.in_a_row)).collect();
+        let expected = model.parked.iter().map(|(name, r)| (name.clone(), r.count, r.kind, r.in_a_row));
+        assert_eq!(parked, expected.collect::<Vec<_>>(), "after {step:?}");
+        let candidates: Vec<_> = pool.candidates().await.unwrap().into_iter().map(|c| c.member).collect();
+        assert_eq!(candidates, model.candidates.keys().cloned().collect::<Vec<_>>(), "after {step:?}");
+    }
+}
+
+#[test]
+fn both_stores_do_what_the_model_does() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let redis = runtime.block_on(async { connect(&server) });
+    proptest!(ProptestConfig::with_cases(200), |(steps in prop::collection::vec(any_step(), 1..20))| {
+        server.cmd(&["FLUSHDB"]);
+        let set_score = |member: &Name, score: f64| {
+            let score = format!("{score:e}");
+            server.cmd(&[b"ZADD".as_slice(), KEY.as_bytes(), score.as_bytes(), member.as_ref()]);
+        };
+        runtime.block_on(async {
+            walk(&Pool::Embedded(Embedded::new()), &steps, None).await;
+            walk(&redis, &steps, Some(&set_score)).await;
+        });
+    });
+}

@@ -1,0 +1,96 @@
+//! Pools of both kinds, and what tests ask of them.
+
+use std::time::Duration;
+
+use evenkeel::member::Name;
+use evenkeel::pool::embedded::Embedded;
+use evenkeel::pool::redis::Redis;
+use evenkeel::pool::{Entry, Kind, Parking, Pool, PoolError, Prefetch, Stay};
+
+use super::redis::{Redis as Server, eventually};
+
+pub(crate) const KEY: &str = "pool:{test}";
+/// No allocation is made before it is asked for.
+pub(crate) const NONE_AHEAD: Prefetch = Prefetch { count: 0, max_age: Duration::from_secs(1) };
+/// Short, so that tests of silence are quick; long enough for a loaded machine to answer in.
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(400);
+/// How long a pool may take to work again.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(3);
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::copy_from_slice(text.as_bytes())
+}
+
+pub(crate) fn names<const N: usize>(texts: [&str; N]) -> Vec<Name> {
+    texts.into_iter().map(name).collect()
+}
+
+pub(crate) fn connect_to(url: &str) -> Pool {
+    Pool::Redis(Redis::connect(url, KEY, TIMEOUT, NONE_AHEAD).expect("a good URL"))
+}
+
+pub(crate) fn connect(server: &Server) -> Pool {
+    connect_to(&server.url())
+}
+
+/// Runs one body against an empty pool of each kind.
+pub(crate) async fn on_both(body: impl AsyncFn(Pool)) {
+    eprintln!("embedded:");
+    body(Pool::Embedded(Embedded::new())).await;
+    eprintln!("redis:");
+    let server = Server::start();
+    body(connect(&server)).await;
+}
+
+/// Allocates for a request that is over at once.
+pub(crate) async fn allocate(pool: &Pool, tried: &[Name]) -> Result<Option<Name>, PoolError> {
+    Ok(pool.allocate(tried).await?.map(|(member, _)| member))
+}
+
+pub(crate) async fn take(pool: &Pool, n: usize) -> Vec<Option<Name>> {
+    let mut taken = Vec::new();
+    for _ in 0..n {
+        taken.push(allocate(pool, &[]).await.expect("a store that answers"));
+    }
+    taken
+}
+
+pub(crate) async fn counts(pool: &Pool) -> Vec<(Name, f64)> {
+    pool.list().await.unwrap().into_iter().map(|Entry { member, count }| (member, count)).collect()
+}
+
+pub(crate) async fn sum(pool: &Pool) -> f64 {
+    counts(pool).await.into_iter().map(|(_, count)| count).sum()
+}
+
+pub(crate) async fn works_again(pool: &Pool) {
+    eventually(RECOVERY, "an allocation", async || matches!(allocate(pool, &[]).await, Ok(Some(_)))).await;
+}
+
+/// Asks `n` times before any answer is awaited; the answers in the order asked.
+pub(crate) async fn futures_in_order<R>(n: usize, ask: impl Fn() -> R) -> Vec<Option<Name>>
+where
+    R: Future<Output = Result<Option<Name>, PoolError>>,
+{
+    let mut asked: Vec<_> = (0..n).map(|_| Box::pin(ask())).collect();
+    let mut answers = vec![None; n];
+    std::future::poll_fn(|cx| {
+        let mut waiting = false;
+        for (future, answer) in asked.iter_mut().zip(&mut answers) {
+            if answer.is_none() {
+                match future.as_mut().poll(cx) {
+                    std::task::Poll::Ready(result) => *answer = Some(result.unwrap()),
+                    std::task::Poll::Pending => waiting = true,
+                }
+            }
+        }
+        if waiting { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
+}
+
+/// Set aside for good, with a reason of no interest.
+pub(crate) fn parking(kind: Kind, stay: Stay) -> Parking {
+    Parking { kind, reason: "why".to_owned(), stay }
+}
