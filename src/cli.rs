@@ -5,12 +5,14 @@
 //! | 0 | EX_OK | done; for `serve`: drained |
 //! | 64 | EX_USAGE | the command line is wrong |
 //! | 66 | EX_NOINPUT | a file of proxies cannot be read |
-//! | 69 | EX_UNAVAILABLE | the store cannot be reached |
+//! | 69 | EX_UNAVAILABLE | the store cannot be reached; for `test`: not every proxy has passed |
 //! | 71 | EX_OSERR | the address cannot be bound |
 //! | 78 | EX_CONFIG | the configuration is wrong; every mistake has been printed |
 
+mod judge;
 mod pool;
 mod serve;
+mod test;
 
 use std::fmt::Display;
 use std::fs;
@@ -55,6 +57,14 @@ enum Command {
     Check(ServeArgs),
     /// Look at the pool in Redis, or change it
     Pool(pool::PoolArgs),
+    /// Try upstream proxies: are they reached, how fast, where do they come out, what do they tell
+    Test(test::TestArgs),
+    /// Serve a page that says what it saw of each request, for `test`
+    Judge {
+        /// Where it is asked; port 0 takes any free port
+        #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8081")]
+        listen: String,
+    },
 }
 
 #[derive(Args, Default)]
@@ -85,7 +95,7 @@ struct ServeArgs {
     proxies: Vec<PathBuf>,
 }
 
-/// A message for standard error, and the exit code that goes with it.
+/// A message for standard error, if anything is left to be said, and the exit code that goes with it.
 struct Exit {
     code: u8,
     message: String,
@@ -113,11 +123,15 @@ pub fn main() -> ExitCode {
         Command::Demo { listen } => serve::demo(listen),
         Command::Check(args) => args.load().map(|_| println!("the configuration is valid")),
         Command::Pool(args) => pool::run(args),
+        Command::Test(args) => test::run(args),
+        Command::Judge { listen } => judge::run(&listen),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => {
-            eprintln!("{}", exit.message.trim_end());
+            if !exit.message.is_empty() {
+                eprintln!("{}", exit.message.trim_end());
+            }
             ExitCode::from(exit.code)
         }
     }

@@ -22,6 +22,7 @@ pub use mistake::{Mistake, Mistakes};
 pub use proxies::{list, proxy};
 pub use store::{RedisUrl, Store};
 
+use crate::fetch::Url;
 use crate::member;
 use crate::pool::{Initial, Prefetch};
 use reader::{Document, Reader};
@@ -40,6 +41,8 @@ pub struct Config {
     pub upstream: Upstream,
     /// Further attempts after a failure.
     pub retry: Retry,
+    /// How members are tried.
+    pub health: Health,
     /// What is written to standard error.
     pub log: Log,
 }
@@ -119,6 +122,17 @@ pub struct Retry {
     pub replay_bytes: usize,
 }
 
+/// `[health]`: how members are tried.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Health {
+    /// What is asked for through them, best of a judge.
+    pub url: Option<Url>,
+    /// The longest one may take for everything.
+    pub timeout: Duration,
+    /// How many are tried at once: 1 to 10,000.
+    pub parallel: usize,
+}
+
 /// `[log]`: what is written to standard error.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Log {
@@ -146,6 +160,12 @@ pub struct Flags {
     pub store: Option<String>,
     /// `--key`
     pub key: Option<String>,
+    /// `--url`
+    pub url: Option<String>,
+    /// `--timeout`
+    pub timeout: Option<String>,
+    /// `--parallel`
+    pub parallel: Option<String>,
     /// Every `--proxy`: added to `pool.proxies`.
     pub proxies: Vec<String>,
     /// Every `--proxies`, as its name and its text: added after those of `--proxy`.
@@ -191,6 +211,9 @@ impl Flags {
             "gateway.listen" => ("--listen", &self.listen),
             "pool.store" => ("--store", &self.store),
             "pool.key" => ("--key", &self.key),
+            "health.url" => ("--url", &self.url),
+            "health.timeout" => ("--timeout", &self.timeout),
+            "health.parallel" => ("--parallel", &self.parallel),
             _ => return None,
         };
         value.as_deref().map(|value| (flag, value))
@@ -268,6 +291,10 @@ const ATTEMPTS: u32 = 3;
 const DEADLINE: Duration = Duration::from_secs(15);
 /// Forms and API calls fit; uploads, kept per request in memory, do not.
 const REPLAY_BYTES: usize = 64 << 10;
+/// As long as dialing alone may take for a client; a proxy that needs longer serves nobody.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Enough for ten thousand in a few minutes when most of them are dead, and little for a judge to bear.
+const HEALTH_PARALLEL: usize = 64;
 
 /// A pool is tried member by member while a client waits; more attempts than this serve nobody.
 const MAX_ATTEMPTS: u64 = 64;
@@ -277,6 +304,8 @@ const MAX_THREADS: u64 = 1024;
 const MAX_PREFETCH: u64 = 256;
 /// More than any descriptor limit.
 const MAX_CONNECTIONS: u64 = u32::MAX as u64;
+/// More than that is a load test of the judge.
+const MAX_PARALLEL: u64 = 10_000;
 /// Bytes of one body in memory, times every request that runs.
 const MAX_REPLAY_BYTES: u64 = 16 << 20;
 
@@ -316,8 +345,13 @@ fn read(reader: &mut Reader<'_>) -> Config {
         deadline: reader.key("retry.deadline", DEADLINE, value::duration),
         replay_bytes: reader.key("retry.replay_bytes", REPLAY_BYTES, value::bytes(MAX_REPLAY_BYTES)),
     };
+    let health = Health {
+        url: reader.key("health.url", None, value::page),
+        timeout: reader.key("health.timeout", HEALTH_TIMEOUT, value::timeout),
+        parallel: reader.key("health.parallel", HEALTH_PARALLEL, value::whole(1..=MAX_PARALLEL)),
+    };
     let log = Log { requests: reader.key("log.requests", false, value::switch) };
-    Config { gateway, pool, upstream, retry, log }
+    Config { gateway, pool, upstream, retry, health, log }
 }
 
 impl ProxyStatus {

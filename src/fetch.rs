@@ -11,6 +11,7 @@
 mod url;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -124,7 +125,7 @@ async fn follow(
     let deadline = Deadline::within(limits.timeout);
     let conditions = known.map(Validators::conditions).unwrap_or_default();
     for _ in 0..=MAX_REDIRECTS {
-        let Answer { response, driver } = ask(&route.through, route.at(), conditions.clone(), deadline).await?;
+        let Answer { response, driver, .. } = ask(&route.through, route.at(), conditions.clone(), deadline).await?;
         let status = response.status();
         let location = response.headers().get(LOCATION).filter(|_| leads_on(status));
         if let Some(location) = location {
@@ -227,8 +228,10 @@ pub(crate) enum Trouble {
     /// As it goes wrong for traffic.
     #[error("{0}")]
     Way(#[from] Failure),
-    #[error("the connection ended before a whole answer")]
+    #[error("the connection ended before a whole response head")]
     Closed,
+    #[error("the connection ended before the whole body")]
+    Cut,
     #[error("what came back is not HTTP/1.1")]
     Nonsense,
     #[error("the answer was {0}")]
@@ -243,11 +246,37 @@ pub(crate) enum Trouble {
     Redirects,
     #[error("it was redirected to where cannot be followed: {0}")]
     Astray(BadUrl),
+    #[error("what came back is not what a judge says")]
+    NoTestimony,
 }
 
 impl Trouble {
     fn of(error: &hyper::Error) -> Self {
         if error.is_parse() { Self::Nonsense } else { Self::Closed }
+    }
+
+    /// Its name in RFC 9209 §2.3, or the nearest.
+    pub(crate) fn error(&self) -> &'static str {
+        match self {
+            Self::Way(failure) => failure.row().error,
+            Self::Closed => "connection_terminated",
+            Self::Cut => "http_response_incomplete",
+            Self::Nonsense | Self::Redirects | Self::Astray(_) | Self::NoTestimony => "http_protocol_error",
+            Self::Status(401 | 403 | 451) => "http_request_denied",
+            Self::Status(_) => "destination_unavailable",
+            Self::Late(_) => "http_response_timeout",
+            Self::TooLong(_) => "http_response_body_size",
+            Self::Coding => "http_response_content_coding",
+        }
+    }
+
+    /// The status that is the trouble, whoever answered with it.
+    pub(crate) fn received_status(&self) -> Option<u16> {
+        match self {
+            Self::Way(failure) => failure.received_status(),
+            Self::Status(status) => Some(*status),
+            _ => None,
+        }
     }
 }
 
@@ -276,6 +305,12 @@ impl Deadline {
 pub(crate) struct Answer {
     pub(crate) response: Response<Incoming>,
     pub(crate) driver: AbortOnDropHandle<()>,
+    /// When the connection was there, all handshakes done.
+    pub(crate) reached: Instant,
+    /// When the head had come.
+    pub(crate) answered: Instant,
+    /// This machine's end of the connection.
+    pub(crate) local: Option<IpAddr>,
 }
 
 /// Says one GET, with these fields and the usual ones, and hears the head of the answer, whatever it is.
@@ -287,6 +322,7 @@ pub(crate) async fn ask(through: &Member, url: &Url, fields: HeaderMap, deadline
     // On the heap: whoever asks many at once should not carry the room for it in each of his tasks while it is not needed.
     Box::pin(async move {
         let socket = open(through, url, deadline).await?;
+        let (reached, local) = (Instant::now(), socket.local_ip());
         let (mut sender, driver) = http1::Builder::new()
             .title_case_headers(true)
             .max_headers(MAX_FIELDS)
@@ -301,7 +337,7 @@ pub(crate) async fn ask(through: &Member, url: &Url, fields: HeaderMap, deadline
         if response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED && is_absolute(through, url) {
             return Err(at_last_hop(through, Failure::Credentials).into());
         }
-        Ok(Answer { response, driver })
+        Ok(Answer { response, driver, reached, answered: Instant::now(), local })
     })
     .await
 }
@@ -398,7 +434,7 @@ impl Body {
         loop {
             let Some(frame) = self.deadline.meet(self.incoming.frame()).await? else { return Ok(None) };
             // Trailers are no part of a page.
-            let Ok(bytes) = frame.map_err(|error| Trouble::of(&error))?.into_data() else { continue };
+            let Ok(bytes) = frame.map_err(|_| Trouble::Cut)?.into_data() else { continue };
             self.left = self.left.checked_sub(bytes.len() as u64).ok_or(Trouble::TooLong(self.allowed))?;
             if !bytes.is_empty() {
                 return Ok(Some(bytes));

@@ -10,7 +10,8 @@
 //! - `plain` is the short way there and back, for requests without a body (`line` and `scratch` hold its bytes,
 //!   `chunked` finds its end); `extent`, `forward`, `upload` and `answer` are hyper's way, for all others;
 //! - `tunnel` is for CONNECT, and `splice` for its bulk;
-//! - [`fetch`] goes the same way for the gateway's own sake, to get a page;
+//! - [`fetch`] goes the same way for the gateway's own sake, to get a page, and [`probe`] to try a member: what it asks is a
+//!   [`judge`];
 //! - `retry` and `error` say what happens when that fails, `record` writes the line about it;
 //! - beside all that, `upkeep` does what the pool needs now and then.
 //!
@@ -44,6 +45,8 @@ mod splice;
 mod tunnel;
 
 pub mod fetch;
+pub mod judge;
+pub mod probe;
 
 mod dial;
 mod socks;

@@ -158,7 +158,7 @@ where
 }
 
 /// Raises the soft limit of descriptors as far as it goes, and says how many there are.
-fn raise_descriptors() -> usize {
+pub(crate) fn raise_descriptors() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(MOST_DESCRIPTORS).min(MOST_DESCRIPTORS);

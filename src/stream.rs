@@ -3,6 +3,7 @@
 //! Whoever writes must flush: TLS may hold back what the socket did not take. On TCP a flush is nothing.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -30,6 +31,14 @@ impl Stream {
                     Pin::new(socket).poll_read(&mut Context::from_waker(Waker::noop()), &mut ReadBuf::new(&mut [0]));
                 read.is_pending()
             }
+        }
+    }
+
+    /// This machine's end of it.
+    pub(crate) fn local_ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(socket) => socket.local_addr().ok().map(|address| address.ip()),
+            Self::Tls(socket) => socket.get_ref().0.local_ip(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use evenkeel::config::{Config, Gateway, Log, ProxyStatus, Retry, Sources, Store, Upstream};
+use evenkeel::config::{Config, Gateway, Health, Log, ProxyStatus, Retry, Sources, Store, Upstream};
 use evenkeel::pool::Initial;
 
 /// The files of one folder; a folder that is empty or was moved tests nothing.
@@ -62,6 +62,10 @@ fn every_key_reaches_its_place() {
     let upstream = Upstream { dial_timeout: secs(6), response_timeout: secs(7), idle_timeout: secs(8) };
     let retry = Retry { attempts: 9, deadline: secs(10), replay_bytes: 11 };
     assert_eq!((config.gateway, config.upstream, config.retry), (gateway, upstream, retry));
+    let health =
+        Health { url: Some("https://judge.example/?key=hush".parse().unwrap()), timeout: secs(12), parallel: 13 };
+    assert_eq!(config.health, health);
+    assert!(!format!("{:?}", config.health).contains("hush"));
     assert_eq!(config.log, Log { requests: true });
     assert!(matches!(&config.pool.store, Store::Redis(url) if url.expose() == "redis://redis.example/2"));
     assert_eq!((&config.pool.key[..], config.pool.timeout), ("other:{pool}", secs(5)));

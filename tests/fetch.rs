@@ -344,9 +344,12 @@ fn what_goes_wrong_says_where_and_shows_no_secret() {
         (answering("HTTP/1.1 304 Not Modified\r\n\r\n"), "the answer was 304"),
         (answering("HTTP/1.1 206 Partial\r\nContent-Length: 1\r\n\r\nx"), "the answer was 206"),
         (answering("HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"), "the answer was 101"),
-        (answering(""), "the connection ended before a whole answer"),
-        (answering("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"), "the connection ended before a whole answer"),
-        (answering("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nx"), "the connection ended before"),
+        (answering(""), "the connection ended before a whole response head"),
+        (answering("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"), "the connection ended before the whole body"),
+        (
+            answering("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nx"),
+            "the connection ended before the whole body",
+        ),
         (answering("SSH-2.0-OpenSSH_9.2\r\n"), "what came back is not HTTP/1.1"),
         (answering("HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n\r\nx"), "it came in a content coding that was"),
     ] {

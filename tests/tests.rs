@@ -20,6 +20,7 @@ mod redis_faults;
 mod retry;
 
 mod fetch;
+mod probe;
 
 mod leases;
 

@@ -123,7 +123,7 @@ fn ended<E>(result: Result<Result<(), String>, E>) -> Result<(), Exit> {
 }
 
 /// A closed standard output is no reason not to serve.
-fn say(text: &str) {
+pub(super) fn say(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
@@ -168,13 +168,13 @@ impl Seeding {
 }
 
 /// SIGTERM and SIGINT.
-struct Signals {
+pub(super) struct Signals {
     term: Signal,
     int: Signal,
 }
 
 impl Signals {
-    fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
     }
 
@@ -184,7 +184,7 @@ impl Signals {
         while self.term.poll_recv(&mut cx).is_ready() || self.int.poll_recv(&mut cx).is_ready() {}
     }
 
-    async fn next(&mut self) -> &'static str {
+    pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.term.recv() => "SIGTERM",
             _ = self.int.recv() => "SIGINT",

@@ -11,6 +11,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::mistake::masked;
+use crate::fetch::Url;
 
 /// A value before its form is known.
 pub(super) enum Value<'a> {
@@ -83,6 +84,16 @@ impl fmt::Display for Value<'_> {
             Self::Toml(DeValue::Boolean(switch)) => write!(f, "{switch}"),
             Self::Toml(other) => write!(f, "this {}", other.type_str()),
         }
+    }
+}
+
+/// A page, or "" for none. What is no URL is not shown: nobody knows which part of it is a password.
+pub(super) fn page(value: &Value<'_>) -> Result<Option<Url>, String> {
+    const FORM: &str = r#"must be a URL like "http://judge.example/""#;
+    match value.text() {
+        Some("") => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|why| format!("{FORM}, and this {why}")),
+        None => Err(format!("{FORM}, not {value}")),
     }
 }
 

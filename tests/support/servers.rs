@@ -21,14 +21,25 @@ pub(crate) struct Server {
 impl Server {
     /// tinyproxy, which asks for these credentials.
     pub(crate) fn tinyproxy(user: &str, password: &str) -> Self {
+        Self::tinyproxy_with(user, password, "")
+    }
+
+    /// The same with these lines of configuration.
+    pub(crate) fn tinyproxy_with(user: &str, password: &str, lines: &str) -> Self {
         Self::start("tinyproxy", "tinyproxy", |at, dir| {
-            let config = format!("Port {}\nListen 127.0.0.1\nBasicAuth {user} {password}\nTimeout 60\n", at.port());
+            let port = at.port();
+            let config = format!("Port {port}\nListen 127.0.0.1\nBasicAuth {user} {password}\nTimeout 60\n{lines}\n");
             vec!["-d".into(), "-c".into(), write(dir, "tinyproxy.conf", &config)]
         })
     }
 
     /// squid, which asks for these credentials.
     pub(crate) fn squid(user: &str, password: &str) -> Self {
+        Self::squid_with(user, password, "")
+    }
+
+    /// The same with these lines of configuration.
+    pub(crate) fn squid_with(user: &str, password: &str, lines: &str) -> Self {
         Self::start("squid", "squid", |at, dir| {
             let hash =
                 Command::new("openssl").args(["passwd", "-apr1", password]).output().expect("openssl runs").stdout;
@@ -37,7 +48,7 @@ impl Server {
                 "http_port {at}\npid_filename none\ncache_log /dev/null\naccess_log none\ncoredump_dir {dir}\n\
                  cache_mem 1 MB\nshutdown_lifetime 0 seconds\nworkers 1\npinger_enable off\nnetdb_filename none\n\
                  auth_param basic program /usr/lib/squid/basic_ncsa_auth {users}\nauth_param basic children 1\n\
-                 acl known proxy_auth REQUIRED\nhttp_access allow known\nhttp_access deny all\n",
+                 acl known proxy_auth REQUIRED\nhttp_access allow known\nhttp_access deny all\n{lines}\n",
                 dir = dir.display()
             );
             open_to_all(dir);
@@ -47,16 +58,28 @@ impl Server {
 
     /// microsocks, which asks for these credentials.
     pub(crate) fn microsocks(user: &str, password: &str) -> Self {
+        Self::microsocks_with(user, password, &[])
+    }
+
+    /// The same with these arguments.
+    pub(crate) fn microsocks_with(user: &str, password: &str, arguments: &[&str]) -> Self {
         Self::start("microsocks", "microsocks", |at, _| {
-            ["-i", "127.0.0.1", "-p", &at.port().to_string(), "-u", user, "-P", password].map(str::to_owned).into()
+            let port = at.port().to_string();
+            let usual = ["-i", "127.0.0.1", "-p", &port, "-u", user, "-P", password];
+            usual.iter().chain(arguments).map(|&argument| argument.to_owned()).collect()
         })
     }
 
     /// dante's server, which speaks SOCKS 4 and 5 with whoever comes.
     pub(crate) fn dante() -> Self {
+        Self::dante_from("127.0.0.1")
+    }
+
+    /// The same, which dials from this address.
+    pub(crate) fn dante_from(from: &str) -> Self {
         Self::start("danted", "dante-server", |at, dir| {
             let config = format!(
-                "logoutput: /dev/null\ninternal: 127.0.0.1 port = {}\nexternal: 127.0.0.1\nclientmethod: none\n\
+                "logoutput: /dev/null\ninternal: 127.0.0.1 port = {}\nexternal: {from}\nclientmethod: none\n\
                  socksmethod: none\nclient pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 }}\n\
                  socks pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 }}\n",
                 at.port()
