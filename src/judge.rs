@@ -206,4 +206,38 @@ mod tests {
             assert_eq!(found(value), expected, "{value}");
         }
     }
+
+    proptest::proptest! {
+        /// Whatever comes is read to its end, and what is kept of it may be shown.
+        #[test]
+        fn any_answer_is_read(parts in proptest::collection::vec(0..PARTS.len() + 1, 0..12), bytes: Vec<u8>) {
+            let part = |n: usize| PARTS.get(n).map_or(&bytes[..], |part| part.as_bytes());
+            let answer = parts.into_iter().map(part).collect::<Vec<_>>().concat();
+            if let Some(seen) = Testimony::read(&answer) {
+                let shown = |text: &str| text.bytes().all(|b| b.is_ascii_graphic());
+                assert!(seen.country.is_none_or(|country| shown(&country)));
+                for (name, value) in seen.fields.unwrap_or_default() {
+                    assert!(shown(&name));
+                    addresses(&value).count();
+                }
+            }
+        }
+    }
+
+    const PARTS: [&str; 14] = [
+        "{",
+        "}",
+        "\"origin\":",
+        "\"headers\":",
+        "\"203.0.113.7\"",
+        ",",
+        "[",
+        "]",
+        "REMOTE_ADDR = ",
+        "HTTP_VIA=",
+        "\n",
+        ":",
+        "::1",
+        "<",
+    ];
 }

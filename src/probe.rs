@@ -205,3 +205,33 @@ async fn try_tunnel(member: &Member, Place(to): &Place, deadline: Deadline, verd
         verdict.fault = verdict.connect_fault.clone();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thousands may be under way at once; what they need while they wait for a connection is on the heap only then.
+    #[test]
+    fn a_probe_that_waits_is_small() {
+        let judge = Judge::lenient("http://h/".parse().unwrap()).and_tunnel(None);
+        let member = Member::direct();
+        let size = size_of_val(&probe(&member, &judge, Duration::ZERO));
+        assert!(size <= 2048, "{size} bytes");
+    }
+
+    #[test]
+    fn a_verdict_comes_back_from_json_to_the_millisecond() {
+        let fault = Fault { error: "dns_error".into(), reason: "no".into(), received_status: Some(407) };
+        let verdict = Verdict {
+            fault: Some(fault),
+            connect: Some(Duration::from_micros(1999)),
+            exit: "2001:db8::7".parse().ok(),
+            anonymity: Some(Anonymity::Elite),
+            seen: vec!["via".into()],
+            can_connect: Some(false),
+            ..Verdict::default()
+        };
+        let back: Verdict = serde_json::from_str(&serde_json::to_string(&verdict).unwrap()).unwrap();
+        assert_eq!(back, Verdict { connect: Some(Duration::from_millis(1)), ..verdict });
+    }
+}
