@@ -1,5 +1,5 @@
 -- accept.lua: put candidates into the set.
--- KEYS[1] zset  eligible members, score = allocations so far
+-- KEYS[1] zset  eligible members, score = allocations so far; of a member with ?weight=w, allocations / w
 -- KEYS[4] zset  candidates
 -- ARGV[1] start as for add.lua
 -- ARGV[2..]     members
@@ -16,7 +16,7 @@ for i = 2, #ARGV do
   local member = ARGV[i]
   -- Who was rejected or removed meanwhile stays out.
   if redis.call('ZSCORE', candidates, member) then
-    accepted = accepted + redis.call('ZADD', set, 'NX', start, member)
+    accepted = accepted + redis.call('ZADD', set, 'NX', placed(member, start), member)
     redis.call('ZREM', candidates, member)
   end
 end

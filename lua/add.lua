@@ -1,8 +1,9 @@
 -- add.lua: put members into the set that are not there yet; who is there keeps its count.
--- KEYS[1] zset  eligible members, score = allocations so far
+-- KEYS[1] zset  eligible members, score = allocations so far; of a member with ?weight=w, allocations / w
 -- KEYS[2] hash  members set aside: these stay so
 -- KEYS[4] zset  candidates: one that is added is none any more
--- ARGV[1] start "min", "median" or "max" (of the scores before this call, 0 when there are none) or the score itself
+-- ARGV[1] start "min", "median" or "max" (of the scores before this call, 0 when there are none) or a score;
+--               each member starts at the next one that a whole number of its allocations gives
 -- ARGV[2..]     members
 -- Returns {how many were new, the start they were given}, both strings; the start serves the next call for the same list
 -- Writes  one ZADD NX and one ZREM per member.  Cost  O(k log m), k members given, m in the set
@@ -20,7 +21,7 @@ local added = 0
 for i = 2, #ARGV do
   local member = ARGV[i]
   if not has_parked or redis.call('HEXISTS', parked, member) == 0 then
-    added = added + redis.call('ZADD', set, 'NX', start, member)
+    added = added + redis.call('ZADD', set, 'NX', placed(member, start), member)
     if has_candidates then
       redis.call('ZREM', candidates, member)
     end

@@ -8,8 +8,11 @@ local function bring_back(member, policy, start, keeps_streak)
   local is_back = false
   if record then
     local count, in_a_row = read_record(record)
-    if start and (tonumber(start) > count or tonumber(policy)) then
-      count = start
+    if start then
+      local place = placed(member, start)
+      if place > count or tonumber(policy) then
+        count = place
+      end
     end
     is_back = redis.call('ZADD', set, 'NX', count, member) == 1
     redis.call('HDEL', parked, member)

@@ -65,13 +65,17 @@ impl Member {
         if hops.len() > MAX_HOPS {
             return Err(Malformed::LongChain);
         }
-        let (identities, mut kinds): (Vec<_>, Vec<_>) =
-            hops.into_iter().map(kind::read).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        let hops = hops.into_iter().map(kind::read).collect::<Result<Vec<_>, _>>()?;
+        let id = id_of(&hops.iter().map(|hop| &*hop.identity).collect::<Vec<_>>().join("|"));
+        if hops.iter().rev().skip(1).any(|hop| hop.weight.is_some()) {
+            return Err(Malformed::WeightInChain);
+        }
+        let mut kinds: Vec<Kind> = hops.into_iter().map(|hop| hop.kind).collect();
         if kinds.len() > 1 && kinds.iter().any(|kind| matches!(kind, Kind::Direct { .. })) {
             return Err(Malformed::DirectInChain);
         }
         let kind = kinds.pop().ok_or(Malformed::Empty)?;
-        Ok(Self { name: name.clone(), id: id_of(&identities.join("|")), before: kinds, kind })
+        Ok(Self { name: name.clone(), id, before: kinds, kind })
     }
 
     /// No proxy at all: `direct://`.
@@ -85,7 +89,7 @@ impl Member {
     }
 
     /// A short stable name for logs and `Proxy-Status` (an RFC 9651 token): a hash of all that makes it a proxy of its
-    /// own, credentials included, since many providers keep a session in the password.
+    /// own, credentials included, since many providers keep a session in the password. A weight is none of that.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -188,6 +192,8 @@ mod tests {
         let member = parse("http://u:p|q@b:2").unwrap();
         assert_eq!((member.way().count(), &*member.masked()), (1, "http://u:***@b:2"));
         assert_eq!(parse("a:1|direct://").unwrap_err(), Malformed::DirectInChain);
+        assert!(parse("a:1|https://b:2?sni=x&weight=5").is_ok());
+        assert_eq!(parse("a:1?weight=5|socks5://b:2").unwrap_err(), Malformed::WeightInChain);
         assert_eq!(parse("a:1|ftp://b:2").unwrap_err(), Malformed::Scheme("ftp".into()));
         assert_eq!(parse("a:1|b:2").unwrap_err(), Malformed::Colons);
         assert_eq!(parse("|http://b:2").unwrap_err(), Malformed::NoHost);
@@ -213,6 +219,8 @@ mod tests {
         // Known from elsewhere; it must never change.
         assert_eq!(id("10.0.0.7:3128"), "p1382e44c60");
         assert!(is_id("p1382e44c60") && !is_id("p1382e44c6") && !is_id("x1382e44c60") && !is_id("p1382e44c6:"));
+        assert_eq!(id("10.0.0.7:3128?weight=3"), id("http://10.0.0.7:3128/?weight=4"));
+        assert_eq!(id("10.0.0.7:3128?weight=3"), id("10.0.0.7:3128"), "the same proxy");
         let malformed = ["", "a", "b", "p1382e44c60"].map(|text| super::id(&Name::from_static(text.as_bytes())));
         assert!(malformed.iter().all(|id| is_id(id)) && malformed[1] != malformed[2]);
         let ids = [

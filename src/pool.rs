@@ -18,6 +18,7 @@ pub mod embedded;
 pub mod redis;
 
 mod ahead;
+mod count;
 mod lease;
 mod parked;
 
@@ -25,6 +26,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 pub use ahead::Prefetch;
+#[cfg(test)]
+pub(crate) use count::weight;
 pub use lease::Lease;
 pub use parked::{Kind, Parked, Parking, Stay};
 
@@ -43,7 +46,8 @@ pub enum Pool {
 
 /// The count a member starts from: a newcomer, and one that comes back after it was set aside.
 ///
-/// A newcomer has no history. One that comes back keeps its own count where that is more, except with a number.
+/// A member with a weight starts at the next score that a whole number of its allocations gives, any other at the next whole
+/// number. A newcomer has no history. One that comes back keeps its own count where that is more, except with a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initial {
     /// Its own history, 0 for a newcomer.
@@ -72,8 +76,21 @@ impl Initial {
 pub struct Entry {
     /// The member, byte for byte.
     pub member: Name,
-    /// Allocations so far. A whole number unless someone wrote another score.
+    /// Its score: allocations so far, divided by its weight if it has one. Without one it is a whole number, unless someone
+    /// wrote another score.
     pub count: f64,
+}
+
+impl Entry {
+    /// How many allocations the score stands for.
+    pub fn allocations(&self) -> f64 {
+        count::allocations(self.count, self.weight())
+    }
+
+    /// What the allocations are divided by: `?weight=` in the member, 1 without it.
+    pub fn weight(&self) -> u16 {
+        count::weight(&self.member)
+    }
 }
 
 /// A member that is to be looked at before it may enter the set.

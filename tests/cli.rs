@@ -287,3 +287,17 @@ fn pool_list_shows_candidates() {
     let text = pool(&redis, &["list"]);
     assert!(text.contains("candidate  http://user:***@10.0.0.7:3128  (to be looked at)\n"), "{text}");
 }
+
+#[test]
+fn pool_list_shows_allocations_whatever_the_weight() {
+    let redis = Redis::start();
+    redis.cmd(&["ZADD", KEY, "2.3333333333333335", "10.0.0.7:3128?weight=3", "3", "10.0.0.8:3128"]);
+    let list = pool_json(&redis, &["list"]);
+    assert_eq!((&list[0]["count"], &list[0]["weight"]), (&json!(7), &json!(3)));
+    assert_eq!((&list[0]["score"], &list[0]["id"]), (&json!(7.0 / 3.0), &json!(id("10.0.0.7:3128"))));
+    assert_eq!((&list[1]["count"], list[1].get("weight")), (&json!(3), None));
+    assert!(pool(&redis, &["list"]).contains("           7  "), "{list}");
+    let output = run(&["pool", "add", "10.0.0.9:1?weight=0", "--store", &redis.url()]);
+    assert_eq!(code(&output), 64);
+    assert!(err(&output).contains("weight=3"), "{}", err(&output));
+}

@@ -1,5 +1,6 @@
 //! The pool contract, each behaviour against both stores; then what can go wrong with Redis.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use evenkeel::member::Name;
@@ -110,6 +111,44 @@ async fn an_empty_pool_gives_nobody() {
 }
 
 #[tokio::test]
+async fn a_member_is_chosen_as_often_as_its_weight_says() {
+    on_both(async |pool| {
+        let members =
+            names(["http://a:1", "http://b:1?weight=3", "http://c:1|socks5h://d:1?weight=6", "http://e:1?weight=2"]);
+        pool.add(&members, Initial::Min).await.unwrap();
+        let mut taken = std::collections::HashMap::new();
+        for round in 1..=40 {
+            for member in futures_in_order(12, || allocate(&pool, &[])).await.into_iter().flatten() {
+                *taken.entry(member).or_insert(0) += 1;
+            }
+            let counts: Vec<_> = members.iter().map(|member| taken[member]).collect();
+            assert_eq!(counts, [round, 3 * round, 6 * round, 2 * round]);
+        }
+        let list = pool.list().await.unwrap();
+        assert!(list.iter().all(|entry| entry.count == 40.0), "{list:?}");
+        assert_eq!(list.iter().map(|entry| entry.allocations()).sum::<f64>(), 480.0);
+        // In between, none is further behind than one turn of its own.
+        take(&pool, 5).await;
+        let counts = counts(&pool).await;
+        assert!(counts[3].1 - counts[0].1 <= 1.0, "{counts:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_newcomer_starts_at_a_whole_number_of_its_own_allocations() {
+    on_both(async |pool| {
+        pool.add(&names(["a:1?weight=3"]), Initial::Count(7)).await.unwrap();
+        take(&pool, 1).await;
+        pool.add(&names(["b:1", "c:1?weight=2", "d:1?weight=9"]), Initial::Min).await.unwrap();
+        let expected =
+            [("a:1?weight=3", 22.0 / 3.0), ("d:1?weight=9", 22.0 / 3.0), ("c:1?weight=2", 7.5), ("b:1", 8.0)];
+        assert_eq!(counts(&pool).await, expected.map(|(member, count)| (name(member), count)));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn twenty_at_once_share_evenly_and_lose_nothing() {
     on_both(async |pool| {
         let members: Vec<_> = (0..7).map(|i| name(&format!("p{i}:1"))).collect();
@@ -143,7 +182,10 @@ fn the_embedded_pool_is_shared_between_threads() {
 
 // --- lua/allocate.lua by itself ---
 
-/// The script as it would be without levels: one member after the other.
+const ALLOCATE: &str = include_str!("../lua/allocate.lua");
+const GIVE_BACK: &str = concat!(include_str!("../lua/weight.lua"), include_str!("../lua/give_back.lua"));
+
+/// The script as it would be without levels and weights: one member after the other.
 const ONE_BY_ONE: &str = "
 local chosen = {}
 for i = 1, tonumber(ARGV[1]) do
@@ -153,27 +195,74 @@ for i = 1, tonumber(ARGV[1]) do
   chosen[i] = member
 end
 return chosen";
-const ALLOCATE: &str = include_str!("../lua/allocate.lua");
+
+/// The script itself, n times with n = 1.
+fn singly() -> String {
+    format!(
+        "local chosen = {{}}
+        for i = 1, tonumber(ARGV[1]) do
+          chosen[i] = (function(KEYS, ARGV) {ALLOCATE} end)(KEYS, {{'1'}})[1]
+        end
+        return chosen"
+    )
+}
+
+/// Few scores for many members, or there would hardly be equals.
+fn any_set(scores: impl Strategy<Value = f64>) -> impl Strategy<Value = BTreeMap<Name, f64>> {
+    prop::collection::vec(scores, 1..4)
+        .prop_flat_map(|scores| prop::collection::btree_map(any_member(), prop::sample::select(scores), 0..16))
+}
+
+fn fill(server: &Server, keys: &[&str], members: &BTreeMap<Name, f64>) {
+    for key in keys {
+        server.cmd(&["DEL", key]);
+        for (member, score) in members {
+            let score = format!("{score:e}");
+            server.cmd(&[b"ZADD".as_slice(), key.as_bytes(), score.as_bytes(), member.as_ref()]);
+        }
+    }
+}
 
 #[test]
-fn n_at_once_are_exactly_n_single_allocations_whatever_the_scores() {
+fn n_at_once_are_exactly_n_single_allocations_whatever_scores_and_weights() {
     let server = Server::start();
-    // Few scores for many members, or there would hardly be equals.
-    let members = prop::collection::vec(any_score(), 1..4)
-        .prop_flat_map(|scores| prop::collection::btree_map(any_member(), prop::sample::select(scores), 0..12));
-    proptest!(ProptestConfig::with_cases(400), |(members in members, n in 1..=64_u8)| {
-        server.cmd(&["DEL", "plain", "levels"]);
-        for (member, score) in &members {
-            for key in ["plain", "levels"] {
-                let score = format!("{score:e}");
-                server.cmd(&[b"ZADD".as_slice(), key.as_bytes(), score.as_bytes(), member.as_ref()]);
-            }
-        }
+    let singly = singly();
+    proptest!(ProptestConfig::with_cases(400), |(members in any_set(any_score()), n in 1..=64_u8)| {
+        fill(&server, &["one", "single", "levels"], &members);
         let n = n.to_string();
-        let plain = server.cmd(&["EVAL", ONE_BY_ONE, "1", "plain", &n]);
-        prop_assert_eq!(server.cmd(&["EVAL", ALLOCATE, "1", "levels", &n]), plain);
+        let single = server.cmd(&["EVAL", &singly, "1", "single", &n]);
+        prop_assert_eq!(&server.cmd(&["EVAL", ALLOCATE, "1", "levels", &n]), &single);
         // As printed: the same doubles to the last bit, in the same order.
-        prop_assert_eq!(server.scores("levels"), server.scores("plain"));
+        prop_assert_eq!(server.scores("levels"), server.scores("single"));
+        if members.keys().all(|member| !member.windows(7).any(|part| part == b"weight=")) {
+            prop_assert_eq!(server.cmd(&["EVAL", ONE_BY_ONE, "1", "one", &n]), single);
+            prop_assert_eq!(server.scores("levels"), server.scores("one"));
+        }
+    });
+}
+
+#[test]
+fn what_is_given_back_was_never_allocated() {
+    let server = Server::start();
+    // As allocating makes them: whole numbers, the same for all at first.
+    let scores = prop_oneof![(0..9_u32).prop_map(f64::from), Just(1e9), Just(1e12)];
+    proptest!(ProptestConfig::with_cases(100), |(members in any_set(scores), n in prop::collection::vec(1..=64_u8, 1..4))| {
+        fill(&server, &[KEY], &members);
+        let mut before = server.scores(KEY);
+        for (i, n) in n.iter().enumerate() {
+            let Reply::Array(taken) = server.cmd(&["EVAL", ALLOCATE, "1", KEY, &n.to_string()]) else { panic!("no array") };
+            let taken: Vec<_> = taken.into_iter().map(|member| match member {
+                Reply::Bulk(member) => member,
+                other => panic!("{other:?}"),
+            }).collect();
+            // The first stays, so that later ones start from quotients.
+            if i > 0 || n % 2 == 0 {
+                let words = [&[b"EVAL".to_vec(), GIVE_BACK.into(), b"1".to_vec(), KEY.into()], &taken[..]].concat();
+                prop_assert_eq!(server.cmd(&words), Reply::Bulk(taken.len().to_string().into()));
+                prop_assert_eq!(server.scores(KEY), before.clone());
+            }
+            before = server.scores(KEY);
+        }
     });
 }
 

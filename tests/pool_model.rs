@@ -32,8 +32,9 @@ impl Model {
     fn allocate(&mut self, tried: &[Name]) -> Option<Name> {
         self.sort();
         let at = self.set.iter().position(|(_, member)| !tried.contains(member))?;
-        self.set[at].0 += 1.0;
-        Some(self.set[at].1.clone())
+        let (score, member) = &mut self.set[at];
+        *score = raised(*score, weight(member));
+        Some(member.clone())
     }
 
     fn add(&mut self, members: &[Name], initial: Initial) -> u64 {
@@ -43,7 +44,8 @@ impl Model {
             members.iter().filter(|member| !self.parked.contains_key(*member)).cloned().collect::<HashSet<_>>()
         {
             self.candidates.remove(&member);
-            added += u64::from(self.put(member, start));
+            let place = placed(start, weight(&member));
+            added += u64::from(self.put(member, place));
         }
         added
     }
@@ -80,9 +82,10 @@ impl Model {
         let mut restored = HashSet::new();
         for member in members {
             let Some(record) = self.parked.remove(member) else { continue };
-            let count = match (initial, start) {
-                (Initial::Zero | Initial::Count(_), Some(start)) => start,
-                (_, start) => record.count.max(start.unwrap_or(f64::NEG_INFINITY)),
+            let place = start.map(|start| placed(start, weight(member)));
+            let count = match (initial, place) {
+                (Initial::Zero | Initial::Count(_), Some(place)) => place,
+                (_, place) => record.count.max(place.unwrap_or(f64::NEG_INFINITY)),
             };
             if keeps_streak && record.in_a_row > 0 {
                 self.streaks.insert(member.clone(), record.in_a_row);
@@ -114,7 +117,7 @@ impl Model {
         let mut accepted = 0;
         for member in members {
             if self.candidates.remove(member).is_some() {
-                accepted += u64::from(self.put(member.clone(), start));
+                accepted += u64::from(self.put(member.clone(), placed(start, weight(member))));
             }
         }
         accepted
@@ -177,6 +180,32 @@ impl Model {
     }
 }
 
+/// The weights of [`any_member`].
+fn weight(member: &Name) -> f64 {
+    match &member[..] {
+        b"w2:1?weight=2" => 2.0,
+        b"w3:1?weight=3" => 3.0,
+        b"https://w7:1?insecure=1&weight=7" => 7.0,
+        b"http://a:1|socks5h://w641:1/?weight=641" => 641.0,
+        b"w1000:1?weight=1000" => 1000.0,
+        _ => 1.0,
+    }
+}
+
+fn raised(score: f64, weight: f64) -> f64 {
+    let count = (score * weight + 0.5).floor();
+    match weight {
+        1.0 => score + 1.0,
+        _ if count.abs() < 2_f64.powi(50) => (count + 1.0) / weight,
+        _ => score,
+    }
+}
+
+fn placed(start: f64, weight: f64) -> f64 {
+    let count = (start * weight).ceil();
+    if (count - 1.0) / weight >= start { (count - 1.0) / weight } else { count / weight }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Allocate(usize),
@@ -198,10 +227,24 @@ enum Step {
 
 pub(crate) fn any_member() -> impl Strategy<Value = Name> {
     prop_oneof![
-        (0..9_u8).prop_map(|i| name(&format!("p{i}:1"))),
-        Just(Name::from_static(b"\xff\x00\r\n")),
-        Just(name("P1:1")),
-        Just(name("")),
+        4 => (0..6_u8).prop_map(|i| name(&format!("p{i}:1"))),
+        3 => prop::sample::select(vec![
+            "w2:1?weight=2",
+            "w3:1?weight=3",
+            "https://w7:1?insecure=1&weight=7",
+            "http://a:1|socks5h://w641:1/?weight=641",
+            "w1000:1?weight=1000",
+            // None of these is one.
+            "http://u:p&weight=5@h:1",
+            "https://a:1?insecure=1|socks5://u:p&weight=9@b:2",
+            "http://a:1?weight=4|http://b:2",
+            "h:1?weight=0",
+            "h:1?weight=1001",
+        ])
+        .prop_map(name),
+        1 => Just(Name::from_static(b"\xff\x00\r\n?&weight=\x00")),
+        1 => Just(name("P1:1")),
+        1 => Just(name("")),
     ]
 }
 

@@ -80,8 +80,16 @@ impl Kind {
     }
 }
 
-/// Reads one hop: what makes it a proxy of its own, and how it is spoken to.
-pub(super) fn read(text: &str) -> Result<(String, Kind), Malformed> {
+/// One hop, read.
+pub(super) struct Hop {
+    /// What makes it a proxy of its own. Its weight does not: with another it is the same proxy.
+    pub(super) identity: String,
+    pub(super) kind: Kind,
+    pub(super) weight: Option<u16>,
+}
+
+/// Reads one hop.
+pub(super) fn read(text: &str) -> Result<Hop, Malformed> {
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (Scheme::parse(scheme)?, rest),
         None => (Scheme::Http, text),
@@ -97,7 +105,10 @@ pub(super) fn read(text: &str) -> Result<(String, Kind), Malformed> {
     if scheme != Scheme::Https && options.are_of_tls() {
         return Err(Malformed::WithoutTls);
     }
-    if scheme == Scheme::Direct { direct(authority) } else { proxy(scheme, authority, options) }
+    let weight = options.weight;
+    let (identity, kind) =
+        if scheme == Scheme::Direct { direct(authority)? } else { proxy(scheme, authority, options)? };
+    Ok(Hop { identity, kind, weight })
 }
 
 pub(super) fn is_scheme_byte(byte: u8) -> bool {
@@ -161,7 +172,7 @@ impl Tls {
         Self::of(host, Options::default())
     }
 
-    fn of(host: &Host, Options { is_insecure, server_name }: Options) -> Result<Self, Malformed> {
+    fn of(host: &Host, Options { is_insecure, server_name, .. }: Options) -> Result<Self, Malformed> {
         let server_name = match server_name {
             Some(name) => name,
             None => Self::own_name(host)?,

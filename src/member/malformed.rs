@@ -60,7 +60,7 @@ pub enum Malformed {
     #[error("has something after the ? that is no option like insecure=1 or sni=name, joined by &")]
     NotAnOption,
     /// Perhaps a misspelled one.
-    #[error("has the option {0}, which does not exist; there are insecure=1 and sni=name")]
+    #[error("has the option {0}, which does not exist; there are weight=3, insecure=1 and sni=name")]
     UnknownOption(String),
     /// A known option with a value that it does not take.
     #[error("has an option that is not {0}, as it should be")]
@@ -71,6 +71,9 @@ pub enum Malformed {
     /// What they are about is not there.
     #[error("has an option that only https:// members take (insecure and sni)")]
     WithoutTls,
+    /// It is chosen as a whole.
+    #[error("has a weight at a hop that is not its last; a chain has one, at its end")]
+    WeightInChain,
     /// A chain is of proxies.
     #[error("direct:// is no hop of a chain")]
     DirectInChain,

@@ -13,6 +13,8 @@ pub(super) struct Options {
     pub(super) is_insecure: bool,
     /// `sni=name`: sent and checked instead of the host.
     pub(super) server_name: Option<ServerName<'static>>,
+    /// `weight=3`: how much of the traffic it is to get, beside members that have other weights.
+    pub(super) weight: Option<u16>,
 }
 
 impl Options {
@@ -28,6 +30,7 @@ impl Options {
                 "insecure" if value == "1" => options.is_insecure = true,
                 "insecure" => return Err(Malformed::BadOption("insecure=1")),
                 "sni" => options.server_name = Some(server_name(value)?),
+                "weight" => options.weight = Some(weight(value)?),
                 _ if is_word(name) => return Err(Malformed::UnknownOption(name.to_owned())),
                 // Not to be quoted: it may be part of a password.
                 _ => return Err(Malformed::NotAnOption),
@@ -44,6 +47,12 @@ impl Options {
 
 fn server_name(value: &str) -> Result<ServerName<'static>, Malformed> {
     ServerName::try_from(value.to_owned()).map_err(|_| Malformed::BadOption("sni=name, where name is a host"))
+}
+
+fn weight(value: &str) -> Result<u16, Malformed> {
+    let is_number = value.bytes().all(|b| b.is_ascii_digit());
+    let number = value.parse().ok().filter(|number| is_number && (1..=1000).contains(number));
+    number.ok_or(Malformed::BadOption("weight=3, or another number from 1 to 1000"))
 }
 
 fn is_word(name: &str) -> bool {
@@ -63,7 +72,15 @@ mod tests {
             ("sni=10.0.0.7", false, name("10.0.0.7")),
             ("sni=A.example&insecure=1", true, name("A.example")),
         ] {
-            assert_eq!(Options::parse(query), Ok(Options { is_insecure, server_name: sni }), "{query}");
+            assert_eq!(Options::parse(query), Ok(Options { is_insecure, server_name: sni, weight: None }), "{query}");
+        }
+        for (query, weight) in [("weight=1", 1), ("weight=1000", 1000), ("insecure=1&weight=07", 7)] {
+            assert_eq!(Options::parse(query).unwrap().weight, Some(weight), "{query}");
+            assert_eq!(crate::pool::weight(format!("h:1?{query}").as_bytes()), weight, "as the pool reads it");
+        }
+        for bad in ["", "0", "1001", "+3", "3.5", "-1", "99999999999999999999"] {
+            let query = format!("weight={bad}");
+            assert!(matches!(Options::parse(&query), Err(Malformed::BadOption(_))), "{query}");
         }
         for (query, why) in [
             ("", Malformed::NotAnOption),

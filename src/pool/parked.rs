@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::count;
 use crate::member::Name;
 
 /// Why a member is set aside, in one word.
@@ -52,7 +53,7 @@ pub enum Stay {
 pub struct Parked {
     /// The member, byte for byte.
     pub member: Name,
-    /// Its count when it left the set.
+    /// Its score when it left the set.
     pub count: f64,
     /// Why, in one word.
     pub kind: Kind,
@@ -110,6 +111,11 @@ impl Stay {
 }
 
 impl Parked {
+    /// How many allocations its score stands for.
+    pub fn allocations(&self) -> f64 {
+        count::allocations(self.count, count::weight(&self.member))
+    }
+
     /// Reads a record.
     pub(super) fn read(member: Name, record: &[u8]) -> Self {
         let json: serde_json::Value = serde_json::from_slice(record).unwrap_or_default();

@@ -28,12 +28,19 @@ impl Listing {
     }
 
     fn json(&self) -> Value {
-        let eligible = self.eligible.iter().map(|Entry { member, count }| {
-            json!({"proxy": member::masked(member), "id": member::id(member), "count": whole(*count), "state": "eligible"})
+        let eligible = self.eligible.iter().map(|entry| {
+            let mut shown = json!({"proxy": member::masked(&entry.member), "id": member::id(&entry.member),
+                "count": whole(entry.allocations()), "state": "eligible"});
+            if entry.weight() > 1 {
+                shown["weight"] = entry.weight().into();
+                shown["score"] = entry.count.into();
+            }
+            shown
         });
         let parked = self.parked.iter().map(|parked| {
-            let Parked { member, count, kind, reason, since_ms, until_ms, in_a_row } = parked;
-            json!({"proxy": member::masked(member), "id": member::id(member), "count": whole(*count), "state": "parked",
+            let count = parked.allocations();
+            let Parked { member, kind, reason, since_ms, until_ms, in_a_row, .. } = parked;
+            json!({"proxy": member::masked(member), "id": member::id(member), "count": whole(count), "state": "parked",
                 "kind": kind.as_str(), "reason": reason, "since_ms": since_ms, "until_ms": until_ms, "in_a_row": in_a_row})
         });
         let candidates = self.candidates.iter().map(|Candidate { member, due_ms }| {
@@ -49,11 +56,11 @@ impl Listing {
             let (id, proxy) = (member::id(member), member::masked(member));
             let _ = writeln!(text, "{count:>12}  {id:<11}  {state:<9}  {proxy}{told}");
         };
-        for Entry { member, count } in &self.eligible {
-            line(*count, member, "eligible", "");
+        for entry in &self.eligible {
+            line(entry.allocations(), &entry.member, "eligible", "");
         }
         for parked in &self.parked {
-            line(parked.count, &parked.member, "parked", &self.told(parked));
+            line(parked.allocations(), &parked.member, "parked", &self.told(parked));
         }
         for Candidate { member, due_ms } in &self.candidates {
             let told = match due_ms.checked_sub(self.now_ms) {

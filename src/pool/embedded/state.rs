@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::member::Name;
+use crate::pool::count;
 use crate::pool::{Candidate, Entry, Initial, Kind, Parked, Parking, PoolError};
 
 /// Invariants: `order` holds exactly the (count, member) pairs of `counts`, and so does the order of `load`; `returns` exactly the (until, member) pairs of
@@ -38,6 +39,18 @@ struct Load {
 #[derive(Clone, Copy, PartialEq)]
 struct Count(f64);
 
+impl Count {
+    /// With one allocation more.
+    fn raised(self, member: &Name) -> Self {
+        Self(count::raised(self.0, count::weight(member)))
+    }
+
+    /// Where a member starts that is to start here.
+    fn placed(self, member: &Name) -> Self {
+        Self(count::placed(self.0, count::weight(member)))
+    }
+}
+
 impl Eq for Count {}
 
 impl Ord for Count {
@@ -65,7 +78,7 @@ impl State {
     pub(super) fn allocate(&mut self, tried: &[Name]) -> Option<Name> {
         let (count, member) = self.order.iter().find(|(_, member)| !tried.contains(member)).cloned()?;
         self.take(&member);
-        self.put(member.clone(), Count(count.0 + 1.0));
+        self.put(member.clone(), count.raised(&member));
         Some(member)
     }
 
@@ -76,7 +89,7 @@ impl State {
         for member in members {
             if !self.parked.contains_key(member) {
                 self.candidates.remove(member);
-                added += u64::from(self.put_new(member, start));
+                added += u64::from(self.put_new(member, start.placed(member)));
             }
         }
         added
@@ -171,7 +184,7 @@ impl State {
         let mut accepted = 0;
         for member in members {
             if self.candidates.remove(member).is_some() {
-                accepted += u64::from(self.put_new(member, start));
+                accepted += u64::from(self.put_new(member, start.placed(member)));
             }
         }
         accepted
@@ -200,7 +213,7 @@ impl State {
         }
         self.take(&member);
         self.add_in_flight(&member, |in_flight| in_flight + 1);
-        self.put(member.clone(), Count(count.0 + 1.0));
+        self.put(member.clone(), count.raised(&member));
         Ok(Some(member))
     }
 
@@ -230,7 +243,7 @@ impl State {
         let record = self.unpark(member)?;
         let own = Count(record.count);
         let count = match start {
-            Some(start) if initial.is_number() || start.0 > own.0 => start,
+            Some(start) if initial.is_number() || start.placed(member) > own => start.placed(member),
             _ => own,
         };
         self.put_new(member, count);

@@ -13,13 +13,13 @@ macro_rules! script {
 }
 
 script!(ALLOCATE = "allocate");
-script!(GIVE_BACK = "give_back");
-script!(ADD = "start", "add");
+script!(GIVE_BACK = "weight", "give_back");
+script!(ADD = "weight", "start", "add");
 script!(REMOVE = "remove");
 script!(PARK = "clock", "record", "park");
-script!(RESTORE = "start", "record", "bring_back", "restore");
-script!(RESTORE_DUE = "clock", "start", "record", "bring_back", "restore_due");
+script!(RESTORE = "weight", "start", "record", "bring_back", "restore");
+script!(RESTORE_DUE = "clock", "weight", "start", "record", "bring_back", "restore_due");
 script!(FORGIVE = "forgive");
 script!(PROPOSE = "clock", "propose");
-script!(ACCEPT = "start", "accept");
+script!(ACCEPT = "weight", "start", "accept");
 script!(REJECT = "clock", "reject");

@@ -1,0 +1,98 @@
+//! What a count is, with and without a weight: the same arithmetic as in `lua/`, so that both stores choose alike.
+//!
+//! The score of a member with `?weight=w` is its allocations divided by w: with twice the weight it is the least used twice
+//! as often. It is counted by whole allocations and never by adding 1/w, so it is always the double next to their
+//! quotient, and giving one back leads exactly to where it was.
+
+/// Up to here the number of allocations can be told from the score, for every weight; from here on, one more is the same.
+const MOST_WEIGHTED: f64 = (1_u64 << 50) as f64;
+
+/// The weight that a member's bytes name, be it a member that can be parsed or not; 1 where they name none.
+///
+/// It is an option behind the last `?`, where a chain's last hop has its own. A password can be no place for it: with an `@`
+/// behind it, it is none.
+pub(crate) fn weight(member: &[u8]) -> u16 {
+    let Some(mark) = member.iter().rposition(|&byte| byte == b'?') else { return 1 };
+    let query = &member[mark + 1..];
+    if query.iter().any(|byte| b"@|/".contains(byte)) {
+        return 1;
+    }
+    let digits = query
+        .split(|&byte| byte == b'&')
+        .filter_map(|option| option.strip_prefix(b"weight="))
+        .find(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit));
+    let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    number.filter(|weight| (1..=1000).contains(weight)).unwrap_or(1)
+}
+
+/// The score with one allocation more.
+pub(super) fn raised(score: f64, weight: u16) -> f64 {
+    if weight == 1 {
+        return score + 1.0;
+    }
+    let count = allocations(score, weight);
+    if count.abs() < MOST_WEIGHTED { (count + 1.0) / f64::from(weight) } else { score }
+}
+
+/// The least score from `start` on that a number of allocations of this weight gives: where a newcomer starts.
+pub(super) fn placed(start: f64, weight: u16) -> f64 {
+    let weight = f64::from(weight);
+    let count = (start * weight).ceil();
+    // The product of a quotient may be a little more than the whole number that it was made of.
+    let count = if (count - 1.0) / weight >= start { count - 1.0 } else { count };
+    count / weight
+}
+
+/// How many allocations a score stands for: a whole number for a weight above 1, the score itself without one.
+pub(super) fn allocations(score: f64, weight: u16) -> f64 {
+    if weight == 1 { score } else { (score * f64::from(weight) + 0.5).floor() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_is_an_option_of_the_last_hop_and_never_part_of_a_password() {
+        for (member, expected) in [
+            ("http://h:1?weight=3", 3),
+            ("h:1/?weight=1000", 1000),
+            ("https://u:p@h:1?insecure=1&weight=20&sni=a", 20),
+            ("http://a:1|socks5h://u:p@b:2?weight=007", 7),
+            ("direct://?weight=2", 2),
+            ("http://h:1", 1),
+            ("http://u:p&weight=3@h:1", 1),
+            ("http://u:?weight=3@h:1", 1),
+            ("https://a:1?insecure=1|socks5://u:p&weight=9@b:2", 1),
+            ("http://a:1?weight=4|http://b:2", 1),
+            ("http://h:1?weight=0", 1),
+            ("http://h:1?weight=1001", 1),
+            ("http://h:1?weight=99999999999999999999", 1),
+            ("http://h:1?weight=+3", 1),
+            ("http://h:1?weight=", 1),
+            ("http://h:1?heavyweight=3", 1),
+        ] {
+            assert_eq!(weight(member.as_bytes()), expected, "{member}");
+        }
+    }
+
+    #[test]
+    fn scores_are_exact_quotients_however_far_they_go() {
+        for weight in [1, 2, 3, 7, 49, 641, 1000] {
+            let mut score = 0.0;
+            for count in 1..=100_000 {
+                score = raised(score, weight);
+                assert_eq!(score, f64::from(count) / f64::from(weight));
+                assert_eq!(placed(score, weight), score);
+            }
+            for count in [1e9, 1e12, MOST_WEIGHTED - 1.0] {
+                let score = count / f64::from(weight);
+                assert_eq!((allocations(score, weight), placed(score, weight)), (count, score), "{count} / {weight}");
+                assert_eq!(raised(score, weight), (count + 1.0) / f64::from(weight));
+            }
+            assert_eq!(raised(f64::INFINITY, weight), f64::INFINITY);
+        }
+        assert_eq!([placed(7.2, 1), placed(7.2, 3), placed(-0.5, 2), placed(0.0, 3)], [8.0, 22.0 / 3.0, -0.5, 0.0]);
+        assert_eq!(placed(f64::NEG_INFINITY, 3), f64::NEG_INFINITY);
+    }
+}
