@@ -1,7 +1,7 @@
 //! `evenkeel judge`: a judge of one's own, so that nobody needs somebody else's.
 //!
 //! It answers every request with what it saw of it, as JSON like httpbin's, and closes. It remembers nothing and logs nothing.
-//! Bounds: [`MAX_CLIENTS`] at once, each for [`PATIENCE`]; more wait in the kernel's queue.
+//! Bounds: `MAX_CLIENTS` at once, each for `PATIENCE`; more wait in the kernel's queue.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
