@@ -20,6 +20,7 @@ pub(crate) use address::{Address, Host};
 pub(crate) use kind::{Kind, Login, Socks, Tls};
 pub use malformed::Malformed;
 pub use mask::masked;
+pub(crate) use mask::masked_text;
 
 /// A member as Redis holds it: any bytes, equal only when every byte is.
 pub type Name = Bytes;

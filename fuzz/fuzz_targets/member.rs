@@ -95,7 +95,7 @@ fn check(bytes: &[u8]) -> Vec<String> {
         Err(why) => shown.extend([why.to_string(), format!("{why:?}")]),
     }
     // Escapes, and the mark of what was cut off.
-    assert!(shown[0].chars().all(|c| c == ' ' || c == '…' || c.is_ascii_graphic()) && shown[0].len() < 500);
+    assert!(shown[0].chars().all(|c| c == ' ' || c == '…' || c.is_ascii_graphic()) && shown[0].len() < 2000);
     shown
 }
 

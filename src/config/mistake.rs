@@ -91,10 +91,10 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// Any text for an operator's eyes; any of it may be a URL in the wrong place. Beyond [`member::masked`], a password in
-/// the query is hidden.
+/// Any text for an operator's eyes; any of it may be a URL in the wrong place. Beyond [`member::masked_text`], a password
+/// in the query is hidden.
 pub(super) fn masked(text: &str) -> String {
-    let shown = member::masked(text.as_bytes());
+    let shown = member::masked_text(text.as_bytes());
     let Some((url, query)) = shown.split_once('?') else { return shown };
     let query: Vec<String> = query.split('&').map(hide_password).collect();
     format!("{url}?{}", query.join("&"))

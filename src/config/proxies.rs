@@ -1,8 +1,7 @@
 //! Upstream proxies as people write them: one on its own, or a list of one per line.
 
 use super::Mistake;
-use super::mistake::masked;
-use crate::member::{Member, Name};
+use crate::member::{Member, Name, masked};
 
 /// A member for the pool, byte for byte as written.
 ///
@@ -12,7 +11,9 @@ pub fn proxy(text: &str) -> Result<Name, String> {
     let name = Name::copy_from_slice(text.as_bytes());
     match Member::parse(&name) {
         Ok(_) => Ok(name),
-        Err(why) => Err(format!("cannot use \"{}\": {why}; write http://[user:password@]host:port", masked(text))),
+        Err(why) => {
+            Err(format!("cannot use \"{}\": {why}; write http://[user:password@]host:port", masked(text.as_bytes())))
+        }
     }
 }
 

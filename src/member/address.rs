@@ -36,7 +36,7 @@ impl Host {
     }
 
     pub(super) fn parse(text: &str) -> Result<Self, Malformed> {
-        let bad = || Malformed::BadHost(text.chars().take(64).collect());
+        let bad = || Malformed::bad_host(text);
         if text.is_empty() {
             return Err(Malformed::NoHost);
         }
@@ -74,7 +74,8 @@ fn split_port(host_port: &str) -> Result<(&str, u16), Malformed> {
     if port.is_empty() {
         return Err(if host.is_empty() { Malformed::NoHost } else { Malformed::NoPort });
     }
-    if !host.starts_with('[') && host.contains(':') {
+    let after_bracket = if host.starts_with('[') { host.split_once(']').map_or("", |(_, after)| after) } else { host };
+    if after_bracket.contains(':') {
         return Err(Malformed::Colons);
     }
     if !port.bytes().all(|b| b.is_ascii_digit()) {
@@ -82,7 +83,7 @@ fn split_port(host_port: &str) -> Result<(&str, u16), Malformed> {
     }
     match port.parse() {
         Ok(number @ 1..=65535) => Ok((host, number as u16)),
-        Ok(number) => Err(Malformed::BadPort(number)),
-        Err(_) => Err(Malformed::NotAPort),
+        Ok(number) if port.len() <= 5 => Err(Malformed::BadPort(number)),
+        _ => Err(Malformed::NotAPort),
     }
 }

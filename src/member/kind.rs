@@ -10,7 +10,7 @@ use percent_encoding::percent_decode;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::options::Options;
-use super::{Address, Host, Malformed};
+use super::{Address, Host, Malformed, mask};
 
 /// How a member is reached, and what is spoken with it.
 #[derive(Clone)]
@@ -136,7 +136,11 @@ fn proxy(scheme: Scheme, authority: &str, options: Options) -> Result<(String, K
         Some((credentials, host_port)) => (Some(credentials), host_port),
         None => (None, authority),
     };
-    let address = Address::parse(host_port)?;
+    let address = Address::parse(host_port).map_err(|why| match (why, credentials) {
+        // Not to be quoted: it may be the password.
+        (Malformed::BadPort(_), Some(login)) if mask::may_end_in_a_password(login, host_port) => Malformed::NotAPort,
+        (why, _) => why,
+    })?;
     let login = credentials.map(Login::parse).transpose()?;
     // Never to be changed: operators know their proxies by what is made of this.
     let shown = address.host.to_string().to_ascii_lowercase();
@@ -184,9 +188,7 @@ impl Tls {
     fn own_name(host: &Host) -> Result<ServerName<'static>, Malformed> {
         match host {
             Host::Ip(ip) => Ok(ServerName::from(*ip)),
-            Host::Name(name) => {
-                ServerName::try_from(name.clone()).map_err(|_| Malformed::BadHost(name.chars().take(64).collect()))
-            }
+            Host::Name(name) => ServerName::try_from(name.clone()).map_err(|_| Malformed::bad_host(name)),
         }
     }
 

@@ -26,14 +26,17 @@ pub enum Malformed {
     /// Neither an address nor a host name.
     #[error("{0:?} is neither an IP address nor a host name")]
     BadHost(String),
+    /// The same with bytes that neither has. Not quoted: it may be more than a host.
+    #[error("its host is neither an IP address nor a host name")]
+    OddHost,
     /// A member must say its port; there is no usual one.
     #[error("has no port")]
     NoPort,
-    /// Not a number from 1 to 65535.
+    /// Not a number from 1 to 65535, but no longer than one.
     #[error("port {0} is not a port (1 to 65535)")]
     BadPort(u64),
-    /// Not digits. Not quoted: it may be part of a password.
-    #[error("its port is not a number")]
+    /// Longer, or not digits. Not quoted: it may be part of a password.
+    #[error("its port is not a number from 1 to 65535")]
     NotAPort,
     /// Something after the port.
     #[error("has a path, query or fragment after the port")]
@@ -83,4 +86,11 @@ pub enum Malformed {
     /// What follows `direct://` is where to dial from, and that is all.
     #[error("what follows direct:// is not the IP address of this machine to dial from")]
     BadSource,
+}
+
+impl Malformed {
+    pub(super) fn bad_host(text: &str) -> Self {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
+        if text.bytes().all(is_plain) { Self::BadHost(text.chars().take(64).collect()) } else { Self::OddHost }
+    }
 }
