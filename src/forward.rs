@@ -2,7 +2,8 @@
 //! response head. Other requests go the short way ([`crate::plain`]).
 //!
 //! hyper frames the request and the response; what is refused here is what it lets through: a 101 nobody asked
-//! for, a transfer coding whose name would be lost, and an upstream proxy's 407, which is a challenge to the gateway and not to the client.
+//! for, a transfer coding whose name would be lost, and an upstream proxy's 407, which is a challenge to the gateway and not
+//! to the client. Where the member leads to the origin there is no such proxy, and a 407 is an answer like any other.
 
 use std::time::Duration;
 
@@ -98,7 +99,9 @@ pub(crate) async fn send(
         missed(failure_of(error.error()), progress)
     })?;
     match response.status() {
-        StatusCode::PROXY_AUTHENTICATION_REQUIRED => Err(missed(Failure::Credentials, Progress::Sent)),
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED if upstream.member.is_http_proxy() => {
+            Err(missed(Failure::Credentials, Progress::Sent))
+        }
         // Nor can the rest of a body be sent in another protocol.
         StatusCode::SWITCHING_PROTOCOLS if !asked_to_upgrade || !body.is_finished() => {
             Err(missed(Failure::Nonsense, Progress::Sent))

@@ -273,7 +273,7 @@ fn read_head(
     match response.status {
         // Nobody asked to switch, and the socket is not ours to give.
         101 => return Err(Failure::Nonsense),
-        407 => return Err(Failure::Credentials),
+        407 if upstream.member.is_http_proxy() => return Err(Failure::Credentials),
         100..=199 => {
             out.extend_from_slice(b"\r\n");
             // A 100 answers an Expect that this request did not have.

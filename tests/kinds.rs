@@ -266,6 +266,42 @@ fn an_origin_gets_origin_form_and_no_proxy_credentials() {
     }
 }
 
+/// Between the gateway and the origin is no proxy whose credentials could be wrong.
+#[test]
+fn a_407_of_the_origin_itself_is_its_answer_but_no_challenge() {
+    let challenge =
+        "HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm=\"theirs\"\r\nContent-Length: 7\r\n\r\ntheirs!";
+    let (origin, dante, other) = (Upstream::answering(challenge), Server::dante(), Server::dante());
+    let first = format!("socks5://{}", dante.address());
+    for (member, is_the_origins) in [
+        ("direct://".to_owned(), true),
+        (first.clone(), true),
+        (format!("socks4a://{}", dante.address()), true),
+        (format!("{first}|socks5h://{}", other.address()), true),
+        (origin.url(), false),
+        (format!("{first}|{}", origin.url()), false),
+    ] {
+        let gateway = Setup::of([&*member]).start();
+        let (url, mut client) = (origin.url(), gateway.client());
+        let get = client.get(&format!("{url}/"));
+        let put =
+            client.send(format!("PUT {url}/ HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx")).response_to("PUT");
+        for answer in [get, put] {
+            let status = answer.field("Proxy-Status").unwrap();
+            if is_the_origins {
+                assert_eq!((answer.status(), answer.text()), (407, "theirs!"), "{member}");
+                assert!(!status.contains("error="), "{member}: {status}");
+            } else {
+                assert_eq!(answer.status(), 502, "{member}");
+                assert!(status.contains("error=proxy_configuration_error; received-status=407"), "{member}: {status}");
+            }
+            assert_eq!(answer.field("Proxy-Authenticate"), None, "{member}");
+        }
+    }
+    // One allocation and one request each: nothing was tried again.
+    assert_eq!(origin.requests().len(), 12);
+}
+
 /// A SOCKS proxy of our own, which plays every origin itself: what it was asked for, and itself.
 fn socks_proxy(
     password: Option<&'static str>,
