@@ -75,3 +75,13 @@ fn rewrite_response(bencher: Bencher<'_, '_>) {
         internals::read_response(divan::black_box(PAGE), &hyper::Method::GET, &mut out)
     });
 }
+
+/// A kept connection, taken and kept again: to an HTTP proxy, or to one of so many origins.
+#[divan::bench(args = [None, Some(1), Some(100), Some(4_000)])]
+fn reuse_connection(bencher: Bencher<'_, '_>, origins: Option<usize>) {
+    let (mut idle, mut n) = (internals::Idle::to(origins), 0);
+    bencher.bench_local(move || {
+        n += 1;
+        idle.reuse(divan::black_box(n)).expect("kept")
+    });
+}

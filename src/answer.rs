@@ -13,10 +13,11 @@ use hyper::client::conn::http1::SendRequest;
 
 use crate::client::Client;
 use crate::gateway::Worker;
+use crate::idle::Origin;
 use crate::pool::Lease;
 use crate::record::{Ended, Record};
 use crate::upload::{Source, Upload};
-use crate::upstream::{Origin, Upstream};
+use crate::upstream::Upstream;
 
 /// What hyper writes to the client behind the head.
 pub(crate) struct Answer {

@@ -10,10 +10,11 @@ use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, Uri, Version};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use crate::member::{Kind, Member};
 use crate::stream::Stream;
-use crate::{head, headers, plain, target, tunnel};
+use crate::{head, headers, idle, plain, target, tunnel};
 
 /// `head::Request`.
 #[derive(Debug)]
@@ -186,4 +187,42 @@ pub async fn open_tunnel(
         Stream::Tcp(socket) => Ok((socket, far.early.into(), head)),
         Stream::Tls(_) => Err("the member is not http".to_owned()),
     }
+}
+
+/// `idle::Idle`, its connections being numbers.
+#[derive(Debug)]
+pub struct Idle {
+    idle: idle::Idle<usize>,
+    origins: Vec<idle::Origin>,
+}
+
+impl std::fmt::Debug for idle::Idle<usize> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Idle")
+    }
+}
+
+impl Idle {
+    /// One connection to each of so many origins; `None`: one to a proxy that serves all.
+    pub fn to(origins: Option<usize>) -> Self {
+        let mut idle = idle::Idle::new(origins.is_some());
+        let origin = |n| HeaderValue::try_from(format!("www.{n}.example:8080")).ok();
+        let origins: Vec<_> = origins.map_or_else(|| vec![None], |count| (0..count).map(origin).collect());
+        for (n, origin) in origins.iter().enumerate() {
+            idle.keep(origin.clone(), n, far());
+        }
+        Self { idle, origins }
+    }
+
+    /// Takes the connection to the nth origin and keeps it again.
+    pub fn reuse(&mut self, n: usize) -> Option<usize> {
+        let origin = &self.origins[n % self.origins.len()];
+        let (connection, _) = self.idle.take(origin, Instant::now(), |_| true);
+        self.idle.keep(origin.clone(), connection?, far());
+        connection
+    }
+}
+
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
 }

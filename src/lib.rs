@@ -6,7 +6,7 @@
 //! - `head` reads a request in its own bytes, `target` and `headers` one that hyper has read: what was asked for, and
 //!   what may go on;
 //! - [`pool`] chooses the least-used [`member`], in Redis or in this process;
-//! - `upstream` and `dial` get a connection (a `stream`), over `tls` or through `socks` where the member says so;
+//! - `upstream` and `dial` get a connection (a `stream`, perhaps an `idle` one), over `tls` or through `socks` where the member says so;
 //! - `plain` is the short way there and back, for requests without a body (`line` and `scratch` hold its bytes,
 //!   `chunked` finds its end); `extent`, `forward`, `upload` and `answer` are hyper's way, for all others;
 //! - `tunnel` is for CONNECT, and `splice` for its bulk;
@@ -49,6 +49,7 @@ pub mod judge;
 pub mod probe;
 
 mod dial;
+mod idle;
 mod socks;
 mod stream;
 mod tls;

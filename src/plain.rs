@@ -21,12 +21,13 @@ use crate::error::Failure;
 use crate::forward::Missed;
 use crate::gateway::{self, Attempts, Failed, Worker};
 use crate::head::{self, Framing, Nonsense, Pieces, Plain, Response};
+use crate::idle::Origin;
 use crate::line::{Gone, Line};
 use crate::record::{Ended, Record};
 use crate::retry::Progress;
 use crate::scratch;
 use crate::stream::Stream;
-use crate::upstream::{Origin, Upstream};
+use crate::upstream::Upstream;
 
 /// A response head may be this long: pages that set 50 kB of cookies exist.
 const MAX_HEAD: usize = 256 << 10;

@@ -1,10 +1,8 @@
 //! The upstream proxies as one worker knows them: parsed members and the connections kept open to each.
 //!
-//! A connection to an HTTP proxy serves requests to any origin, so connections are kept per member, the last used
-//! first: few stay warm and the rest age out. One through a SOCKS proxy, or a direct one, is kept with the
-//! authority it leads to, and found again by looking through the member's, of which there are as many as
-//! `upstream.idle_timeout` lets there be. A connection comes back only when the exchange on it is
-//! really over (hyper says when), and is used again only within `upstream.idle_timeout`.
+//! A connection comes back only when the exchange on it is really over (hyper says when), and is used again only within
+//! `upstream.idle_timeout`, by whoever wants the same member and, if it leads to one origin alone, the same origin
+//! ([`crate::idle`]).
 //! Bounds: [`CACHED`] members in each of two generations; as many idle connections as the descriptor limit allows
 //! this worker. Cost: one hash lookup per allocation.
 
@@ -17,6 +15,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper::header::HeaderValue;
 use tokio::time::Instant;
 
+use crate::idle::{Idle, Origin};
 use crate::member::{Malformed, Member, Name};
 use crate::stream::Stream;
 use crate::target::Authority;
@@ -34,20 +33,11 @@ pub(crate) struct Upstream {
     /// `Proxy-Status` of a plain success, ready to be copied.
     pub(crate) proxy_status: HeaderValue,
     /// For plain requests.
-    sockets: Mutex<Vec<Idle<Stream>>>,
+    sockets: Mutex<Idle<Stream>>,
     /// For requests with a body: hyper has spoken on them and goes on doing so.
-    senders: Mutex<Vec<Idle<SendRequest<Upload>>>>,
+    senders: Mutex<Idle<SendRequest<Upload>>>,
     /// Whether [`Upstreams::with_idle`] holds it.
     is_listed: AtomicBool,
-}
-
-/// Where a kept connection leads: `None` to a proxy that serves every origin.
-pub(crate) type Origin = Option<HeaderValue>;
-
-struct Idle<C> {
-    connection: C,
-    origin: Origin,
-    since: Instant,
 }
 
 /// All upstream proxies of one worker.
@@ -156,25 +146,18 @@ impl Upstreams {
         }
     }
 
-    fn take<C>(&self, idle: &Mutex<Vec<Idle<C>>>, origin: &Origin, is_usable: impl Fn(&mut C) -> bool) -> Option<C> {
-        let mut idle = lock(idle);
-        // With an HTTP proxy it is always the last one.
-        while let Some(found) = idle.iter().rposition(|kept| kept.origin == *origin) {
-            let mut kept = idle.remove(found);
-            self.idle_count.fetch_sub(1, Ordering::Relaxed);
-            if kept.since.elapsed() < self.idle_timeout && is_usable(&mut kept.connection) {
-                return Some(kept.connection);
-            }
-        }
-        None
+    fn take<C>(&self, idle: &Mutex<Idle<C>>, origin: &Origin, is_usable: impl Fn(&mut C) -> bool) -> Option<C> {
+        let (found, fewer) = lock(idle).take(origin, Instant::now(), is_usable);
+        self.idle_count.fetch_sub(fewer, Ordering::Relaxed);
+        found
     }
 
-    fn keep<C>(&self, upstream: &Arc<Upstream>, idle: &Mutex<Vec<Idle<C>>>, connection: C, origin: Origin) {
+    fn keep<C>(&self, upstream: &Arc<Upstream>, idle: &Mutex<Idle<C>>, connection: C, origin: Origin) {
         if self.idle_timeout.is_zero() || self.idle_count.load(Ordering::Relaxed) >= self.max_idle {
             return;
         }
         self.idle_count.fetch_add(1, Ordering::Relaxed);
-        lock(idle).push(Idle { connection, origin, since: Instant::now() });
+        lock(idle).keep(origin, connection, Instant::now() + self.idle_timeout);
         if !upstream.is_listed.swap(true, Ordering::Relaxed) {
             lock(&self.with_idle).push(upstream.clone());
         }
@@ -184,10 +167,10 @@ impl Upstreams {
     pub(crate) async fn reap(&self) {
         let mut ticks = tokio::time::interval(REAP_EVERY);
         loop {
-            ticks.tick().await;
+            let now = ticks.tick().await;
             lock(&self.with_idle).retain(|upstream| {
-                let stays = self.drop_old(&upstream.sockets, |_| true)
-                    | self.drop_old(&upstream.senders, |sender| !sender.is_closed());
+                let stays = self.drop_old(&upstream.sockets, now, |_| true)
+                    | self.drop_old(&upstream.senders, now, |sender| !sender.is_closed());
                 upstream.is_listed.store(stays, Ordering::Relaxed);
                 stays
             });
@@ -195,24 +178,23 @@ impl Upstreams {
     }
 
     /// Whether any stay.
-    fn drop_old<C>(&self, idle: &Mutex<Vec<Idle<C>>>, is_usable: impl Fn(&C) -> bool) -> bool {
-        let mut idle = lock(idle);
-        let before = idle.len();
-        idle.retain(|kept| kept.since.elapsed() < self.idle_timeout && is_usable(&kept.connection));
-        self.idle_count.fetch_sub(before - idle.len(), Ordering::Relaxed);
-        !idle.is_empty()
+    fn drop_old<C>(&self, idle: &Mutex<Idle<C>>, now: Instant, is_usable: impl Fn(&C) -> bool) -> bool {
+        let (fewer, any_stay) = lock(idle).drop_old(now, is_usable);
+        self.idle_count.fetch_sub(fewer, Ordering::Relaxed);
+        any_stay
     }
 }
 
 impl Upstream {
     fn new(member: Member) -> Self {
         tls::warn_if_insecure(&member);
+        let is_per_origin = !member.is_http_proxy();
         let proxy_status = HeaderValue::try_from(format!("evenkeel; next-hop={}", member.id()));
         Self {
             proxy_status: proxy_status.expect("an id is a token"),
             member,
-            sockets: Mutex::default(),
-            senders: Mutex::default(),
+            sockets: Mutex::new(Idle::new(is_per_origin)),
+            senders: Mutex::new(Idle::new(is_per_origin)),
             is_listed: AtomicBool::new(false),
         }
     }
