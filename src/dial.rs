@@ -2,24 +2,33 @@
 //!
 //! What comes back is a connection on which a request can be said. With an HTTP proxy it leads to the proxy, with every other
 //! kind of member to the one origin it was dialed for. A chain is passed hop by hop. All steps together have one deadline.
-//! Names: the proxy's is resolved here; the target's only for `socks4`, `socks5` and `direct`, which ask for that.
+//! Names: the proxy's is resolved here; the target's only for `socks4`, `socks5` and `direct`, which ask for that. Several
+//! addresses of one name are tried as RFC 8305 ("happy eyeballs") has it. An IPv4 address in IPv6 clothes
+//! (`::ffff:10.0.0.7`) is the IPv4 address.
 //!
 //! Not here: what is said on the connection ([`crate::forward`], [`crate::tunnel`]).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
-use tokio::time::{Instant, timeout_at};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error::{Failure, Peer};
 use crate::head;
-use crate::member::{Address, Host, Kind, Member, Socks};
+use crate::member::{Address, Host, Kind, Login, Member, Socks};
 use crate::socks;
 use crate::stream::Stream;
 use crate::target::Authority;
 use crate::tls;
 use crate::tunnel;
+
+/// How long an address has before the next one is dialed beside it (RFC 8305 §5 recommends this).
+const HEAD_START: Duration = Duration::from_millis(250);
+/// Of one name. Some names have hundreds, and each attempt takes a descriptor.
+const MOST_ADDRESSES: usize = 16;
 
 /// A connection through `member`, which leads to `to` if the member is no HTTP proxy.
 ///
@@ -51,27 +60,14 @@ async fn pass(
     to: &Authority,
     deadline: Instant,
 ) -> Result<Stream, Failure> {
-    let within = deadline.saturating_duration_since(Instant::now());
-    // First, as a target that cannot be asked for is no reason to bother the proxy.
-    let target = match hop {
-        Kind::Socks { protocol, .. } => Some(target_for(*protocol, next, to, deadline).await?),
-        Kind::Http { .. } | Kind::Direct { .. } => None,
-    };
-    let mut stream = match (so_far, hop) {
-        (Some(stream), _) => stream,
-        (None, Kind::Http { address, .. } | Kind::Socks { address, .. }) => {
-            Stream::Tcp(tcp(Peer::Proxy, &address.host, address.port, None, deadline).await?)
-        }
-        (None, Kind::Direct { from }) => {
-            return tcp(Peer::Target, &Host::of_target(&to.host), to.port, *from, deadline).await.map(Stream::Tcp);
-        }
-    };
-    let handshake = async {
-        match (hop, target) {
-            (Kind::Http { tls, authorization, .. }, _) => {
-                if let Some(tls) = tls {
-                    stream = Stream::Tls(Box::new(tls::connect(Peer::Proxy, tls, stream).await?));
-                }
+    match hop {
+        Kind::Http { address, tls, authorization } => {
+            let stream = reach(so_far, address, deadline).await?;
+            let handshake = async {
+                let mut stream = match tls {
+                    Some(tls) => Stream::Tls(Box::new(tls::connect(Peer::Proxy, tls, stream).await?)),
+                    None => stream,
+                };
                 if let Some(next) = next {
                     let (early, _) = tunnel::ask(&mut stream, &head::connect(next, authorization.as_ref())).await?;
                     if !early.is_empty() {
@@ -79,40 +75,84 @@ async fn pass(
                         return Err(Failure::Nonsense);
                     }
                 }
-            }
-            (Kind::Socks { protocol, login, .. }, Some(Address { host, port })) => {
-                socks::open(&mut stream, *protocol, login.as_ref(), &host, port).await?;
-            }
-            (Kind::Socks { .. } | Kind::Direct { .. }, _) => {}
+                Ok(stream)
+            };
+            within(deadline, Peer::Proxy, handshake).await?
         }
-        Ok(stream)
-    };
-    timeout_at(deadline, handshake).await.map_err(|_| Failure::DialTimeout(Peer::Proxy, within))?
+        Kind::Socks { address, protocol, login } => {
+            // First, as a target that cannot be asked for is no reason to bother the proxy.
+            let mut targets = targets_for(*protocol, next, to, deadline).await?;
+            if so_far.is_some() {
+                // The connection through the hops before it is there once.
+                targets.truncate(1);
+            }
+            let last = targets.pop().expect("there is one");
+            for target in targets {
+                let stream = reach(None, address, deadline).await?;
+                match open_socks(stream, *protocol, login.as_ref(), &target, deadline).await {
+                    // It may have no way to addresses of that family.
+                    Err(Failure::SocksRefused(_)) => {}
+                    result => return result,
+                }
+            }
+            let stream = reach(so_far, address, deadline).await?;
+            open_socks(stream, *protocol, login.as_ref(), &last, deadline).await
+        }
+        Kind::Direct { from } => {
+            let stream = tcp(Peer::Target, &Host::of_target(&to.host), to.port, *from, deadline).await?;
+            Ok(Stream::Tcp(stream))
+        }
+    }
+}
+
+/// The connection that leads to a proxy: the one through the hops before it, or a new one.
+async fn reach(so_far: Option<Stream>, proxy: &Address, deadline: Instant) -> Result<Stream, Failure> {
+    match so_far {
+        Some(stream) => Ok(stream),
+        None => tcp(Peer::Proxy, &proxy.host, proxy.port, None, deadline).await.map(Stream::Tcp),
+    }
+}
+
+async fn open_socks(
+    mut stream: Stream,
+    protocol: Socks,
+    login: Option<&Login>,
+    Address { host, port }: &Address,
+    deadline: Instant,
+) -> Result<Stream, Failure> {
+    within(deadline, Peer::Proxy, socks::open(&mut stream, protocol, login, host, *port)).await??;
+    Ok(stream)
 }
 
 /// The next hop or the target as a SOCKS proxy is asked for it: some resolve its name themselves, for others that is done
-/// here.
-async fn target_for(
+/// here. One address of each family that the name has and the protocol can carry, the first to be tried first.
+async fn targets_for(
     protocol: Socks,
     next: Option<&Address>,
     to: &Authority,
     deadline: Instant,
-) -> Result<Address, Failure> {
+) -> Result<Vec<Address>, Failure> {
     let to_origin = || Address { host: Host::of_target(&to.host), port: to.port };
     let Address { host, port } = next.cloned().unwrap_or_else(to_origin);
     if matches!(host, Host::Ip(_)) || matches!(protocol, Socks::V4a | Socks::V5h) {
-        return Ok(Address { host, port });
+        return Ok(vec![Address { host, port }]);
     }
     let found = resolve(Peer::Target, &host, port, deadline).await?;
-    let usable = found.iter().map(SocketAddr::ip).find(|ip| protocol == Socks::V5 || ip.is_ipv4());
-    let host = usable.map(Host::Ip);
-    let host = host.ok_or(Failure::Unroutable("its name has no address that the proxy's protocol can carry"))?;
-    Ok(Address { host, port })
+    let mut usable = found.iter().map(SocketAddr::ip).filter(|ip| protocol == Socks::V5 || ip.is_ipv4());
+    let first = usable.next();
+    let first = first.ok_or(Failure::Unroutable("its name has no address that the proxy's protocol can carry"))?;
+    let other = usable.find(|ip| ip.is_ipv4() != first.is_ipv4());
+    Ok([first].into_iter().chain(other).map(|ip| Address { host: Host::Ip(ip), port }).collect())
+}
+
+/// What `step` comes to, unless the deadline comes first.
+async fn within<T>(deadline: Instant, peer: Peer, step: impl Future<Output = T>) -> Result<T, Failure> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    timeout_at(deadline, step).await.map_err(|_| Failure::DialTimeout(peer, left))
 }
 
 /// A TCP connection, with Nagle's algorithm off: heads and handshakes are small.
 ///
-/// Several addresses of one name are tried in the resolver's order; each gets an equal share of the time left.
 /// `from`: this machine's address to dial from.
 async fn tcp(
     peer: Peer,
@@ -121,50 +161,66 @@ async fn tcp(
     from: Option<IpAddr>,
     deadline: Instant,
 ) -> Result<TcpStream, Failure> {
-    let started = Instant::now();
+    let from = from.map(|from| from.to_canonical());
     let mut addresses = resolve(peer, host, port, deadline).await?;
     addresses.retain(|address| from.is_none_or(|from| from.is_ipv4() == address.is_ipv4()));
-    if addresses.is_empty() {
-        return Err(Failure::Unroutable("it has no address of the family to dial from"));
-    }
-    let socket = connect_any(&addresses, from, deadline).await;
-    let socket = socket.ok_or_else(|| Failure::DialTimeout(peer, deadline.saturating_duration_since(started)))?;
+    let socket = match addresses[..] {
+        [] => return Err(Failure::Unroutable("it has no address of the family to dial from")),
+        [only] => within(deadline, peer, connect_from(from, only)).await?,
+        _ => within(deadline, peer, connect_any(&addresses, from, deadline)).await?,
+    };
     let socket = socket.map_err(|error| Failure::from_dial(peer, error))?;
     // Refused only on a socket that is already gone, which the first write reports better.
     let _ = socket.set_nodelay(true);
     Ok(socket)
 }
 
+/// Never none.
 async fn resolve(peer: Peer, host: &Host, port: u16, deadline: Instant) -> Result<Vec<SocketAddr>, Failure> {
     let name = match host {
-        Host::Ip(ip) => return Ok(vec![SocketAddr::new(*ip, port)]),
+        Host::Ip(ip) => return Ok(vec![SocketAddr::new(ip.to_canonical(), port)]),
         Host::Name(name) => name.as_str(),
     };
-    let within = deadline.saturating_duration_since(Instant::now());
-    let lookup = timeout_at(deadline, lookup_host((name, port))).await;
-    let found = lookup.map_err(|_| Failure::DialTimeout(peer, within))?.map_err(|error| Failure::Dns(peer, error))?;
-    let found: Vec<_> = found.collect();
+    let lookup = within(deadline, peer, lookup_host((name, port))).await?;
+    let found = lookup.map_err(|error| Failure::Dns(peer, error))?;
+    let found: Vec<_> = found.map(|found| SocketAddr::new(found.ip().to_canonical(), port)).collect();
     if found.is_empty() {
         return Err(Failure::Dns(peer, io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
     }
     Ok(found)
 }
 
-/// `None`: the last address tried ran into the deadline. There is at least one.
-async fn connect_any(
-    addresses: &[SocketAddr],
-    from: Option<IpAddr>,
-    deadline: Instant,
-) -> Option<io::Result<TcpStream>> {
-    let mut last = None;
-    for (tried, address) in addresses.iter().enumerate() {
-        let share = deadline.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
-        last = timeout_at(Instant::now() + share, connect_from(from, *address)).await.ok();
-        if matches!(last, Some(Ok(_))) {
-            break;
+/// Dials one address after the other, the next as soon as one has failed or has had a head start; the first that connects is
+/// taken (RFC 8305 §5). There is at least one. The error is the last.
+async fn connect_any(addresses: &[SocketAddr], from: Option<IpAddr>, deadline: Instant) -> io::Result<TcpStream> {
+    let mut to_come = by_turns(addresses);
+    let mut attempts = JoinSet::new();
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    loop {
+        // Where time is short, each gets a share of it.
+        let share = deadline.saturating_duration_since(Instant::now()) / (to_come.len() as u32).max(1);
+        if let Some(address) = to_come.next() {
+            attempts.spawn(connect_from(from, address));
+        }
+        tokio::select! {
+            biased;
+            attempt = attempts.join_next() => match attempt {
+                Some(Ok(Ok(socket))) => return Ok(socket),
+                Some(Ok(Err(error))) => last = error,
+                Some(Err(_)) => {}
+                None => return Err(last),
+            },
+            () = sleep(share.min(HEAD_START)), if to_come.len() > 0 => {}
         }
     }
-    last
+}
+
+/// The families by turns, each in the resolver's order (RFC 8305 §4): one of them may be dead as a whole.
+fn by_turns(addresses: &[SocketAddr]) -> std::vec::IntoIter<SocketAddr> {
+    let (v6, v4): (Vec<_>, Vec<_>) = addresses.iter().partition(|address| address.is_ipv6());
+    let [first, second] = if addresses.first().is_some_and(SocketAddr::is_ipv6) { [v6, v4] } else { [v4, v6] };
+    let turns = (0..addresses.len()).flat_map(|n| [first.get(n), second.get(n)]).flatten();
+    turns.copied().take(MOST_ADDRESSES).collect::<Vec<_>>().into_iter()
 }
 
 async fn connect_from(from: Option<IpAddr>, to: SocketAddr) -> io::Result<TcpStream> {
@@ -172,4 +228,24 @@ async fn connect_from(from: Option<IpAddr>, to: SocketAddr) -> io::Result<TcpStr
     let socket = if from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.bind(SocketAddr::new(from, 0))?;
     socket.connect(to).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_take_turns_in_the_order_that_the_resolver_gave() {
+        let addresses =
+            |text: &str| text.split(' ').map(|ip| SocketAddr::new(ip.parse().unwrap(), 1)).collect::<Vec<_>>();
+        for (given, tried) in [
+            ("::1 ::2 ::3 10.0.0.1", "::1 10.0.0.1 ::2 ::3"),
+            ("10.0.0.1 10.0.0.2 ::1 ::2", "10.0.0.1 ::1 10.0.0.2 ::2"),
+            ("10.0.0.1 10.0.0.2", "10.0.0.1 10.0.0.2"),
+        ] {
+            assert_eq!(by_turns(&addresses(given)).collect::<Vec<_>>(), addresses(tried));
+        }
+        let many: Vec<_> = (1..100).map(|port| SocketAddr::from(([10, 0, 0, 1], port))).collect();
+        assert_eq!(by_turns(&many).len(), MOST_ADDRESSES);
+    }
 }

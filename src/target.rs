@@ -91,7 +91,13 @@ impl Authority {
     pub(crate) fn is_own(&self, listening: SocketAddr) -> bool {
         let host_matches = match self.host.parse::<IpAddr>() {
             Ok(ip) => {
-                ip == listening.ip() || (listening.ip().is_unspecified() && (ip.is_loopback() || ip.is_unspecified()))
+                let (ip, own) = (ip.to_canonical(), listening.ip().to_canonical());
+                // Who dials the unspecified address gets the loopback of its family.
+                let is_loopback = ip.is_loopback() || ip.is_unspecified();
+                let is_same_family = ip.is_ipv4() == own.is_ipv4();
+                ip == own
+                    || (own.is_unspecified() && is_loopback)
+                    || (own.is_loopback() && ip.is_unspecified() && is_same_family)
             }
             Err(_) => {
                 let at_home = listening.ip().is_loopback() || listening.ip().is_unspecified();
@@ -207,7 +213,10 @@ mod tests {
     fn a_target_that_is_this_gateway_is_recognised() {
         let own = |text: &str, at: &str| Authority::parse(text, Some(80)).unwrap().is_own(at.parse().unwrap());
         assert!(own("127.0.0.1:8080", "127.0.0.1:8080") && own("LocalHost:8080", "127.0.0.1:8080"));
-        assert!(own("127.0.0.5:8080", "0.0.0.0:8080"));
+        assert!(own("127.0.0.5:8080", "0.0.0.0:8080") && own("0.0.0.0:8080", "127.0.0.1:8080"));
+        assert!(own("[::1]:8080", "[::1]:8080") && own("[0:0::1]:8080", "[::]:8080") && own("[::]:8080", "[::1]:8080"));
+        assert!(own("127.0.0.1:8080", "[::]:8080") && own("[::ffff:127.0.0.1]:8080", "127.0.0.1:8080"));
+        assert!(!own("[::1]:8080", "127.0.0.1:8080") && !own("[::]:8080", "127.0.0.1:8080"));
         assert!(!own("127.0.0.1:8081", "127.0.0.1:8080") && !own("origin.test:8080", "127.0.0.1:8080"));
     }
 }

@@ -30,9 +30,9 @@ impl Address {
 }
 
 impl Host {
-    /// The host of a request target, checked already; brackets are off.
+    /// The host of a request target, checked already; brackets are off. An IPv4 address may be written as an IPv6 one.
     pub(crate) fn of_target(host: &str) -> Self {
-        host.parse().map_or_else(|_| Self::Name(host.to_owned()), Self::Ip)
+        host.parse().map_or_else(|_| Self::Name(host.to_owned()), |ip: IpAddr| Self::Ip(ip.to_canonical()))
     }
 
     pub(super) fn parse(text: &str) -> Result<Self, Malformed> {
@@ -42,6 +42,9 @@ impl Host {
         }
         if let Some(inner) = text.strip_prefix('[') {
             let inner = inner.strip_suffix(']').ok_or_else(bad)?;
+            if inner.contains('%') {
+                return Err(Malformed::Zone);
+            }
             return inner.parse::<Ipv6Addr>().map(|ip| Self::Ip(ip.into())).map_err(|_| bad());
         }
         if let Ok(ip) = text.parse::<Ipv4Addr>() {

@@ -164,6 +164,7 @@ fn direct(source: &str) -> Result<(String, Kind), Malformed> {
         "" => None,
         text => match Host::parse(text) {
             Ok(Host::Ip(ip)) => Some(ip),
+            Err(Malformed::Zone) => return Err(Malformed::Zone),
             _ => return Err(Malformed::BadSource),
         },
     };
@@ -293,5 +294,6 @@ mod tests {
         for text in ["direct://h", "direct://198.51.100.7:80", "direct://u:p@198.51.100.7", "direct://2001:db8::1"] {
             assert_eq!(from(text), Err(Malformed::BadSource), "{text}");
         }
+        assert_eq!(from("direct://[fe80::1%eth0]"), Err(Malformed::Zone));
     }
 }

@@ -29,6 +29,9 @@ pub enum Malformed {
     /// The same with bytes that neither has. Not quoted: it may be more than a host.
     #[error("its host is neither an IP address nor a host name")]
     OddHost,
+    /// `fe80::1%eth0`: link-local, and of one interface.
+    #[error("an IPv6 address with a zone (%...) cannot be dialed")]
+    Zone,
     /// A member must say its port; there is no usual one.
     #[error("has no port")]
     NoPort,
