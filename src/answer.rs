@@ -92,7 +92,7 @@ impl Body for Answer {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Self { content, record, .. } = &mut *self;
+        let Self { content, record, client, .. } = &mut *self;
         let frame = match content {
             Content::Own(text) => return Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
             Content::Relayed { body, .. } => std::task::ready!(Pin::new(body).poll_frame(cx)),
@@ -107,7 +107,8 @@ impl Body for Answer {
                 if let Some(record) = record {
                     record.ended = Ended::Upstream;
                 }
-                // hyper ends the client's connection at the error, so the cut is visible to the client.
+                // hyper ends the client's connection at the error.
+                client.broke_off();
                 *content = Content::Own(None);
             }
             None => {}

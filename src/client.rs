@@ -19,8 +19,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
-use hyper::StatusCode;
 use hyper::service::service_fn;
+use hyper::{StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
@@ -216,6 +216,10 @@ pub(crate) struct Client {
     /// An exchange has ended, its request read to the end: the next byte begins another request.
     is_even: AtomicBool,
     saw_eof: AtomicBool,
+    /// Only the end of the connection shows the client where the answer ends: it knows no chunks, and there is no length.
+    is_open_ended: AtomicBool,
+    /// The answer has broken off.
+    is_broken: AtomicBool,
     /// The status hyper wanted to answer a malformed head with, 0 if none.
     refusal: AtomicU16,
     tunnel: Mutex<Option<(Tunnel, Option<Box<Record>>)>>,
@@ -231,13 +235,16 @@ impl Client {
             moved_ms: AtomicU64::new(0),
             is_even: AtomicBool::new(false),
             saw_eof: AtomicBool::new(false),
+            is_open_ended: AtomicBool::new(false),
+            is_broken: AtomicBool::new(false),
             refusal: AtomicU16::new(0),
             tunnel: Mutex::new(None),
         }
     }
 
     /// A whole request head has been read.
-    pub(crate) fn asked(&self) {
+    pub(crate) fn asked(&self, version: Version) {
+        self.is_open_ended.store(version < Version::HTTP_11, Ordering::Relaxed);
         self.is_even.store(false, Ordering::Relaxed);
         self.enter(Phase::Busy);
     }
@@ -251,6 +258,16 @@ impl Client {
     pub(crate) fn answered(&self, is_even: bool) {
         self.is_even.store(is_even, Ordering::Relaxed);
         self.enter(Phase::Flushing);
+    }
+
+    /// The answer states its length.
+    pub(crate) fn will_count(&self) {
+        self.is_open_ended.store(false, Ordering::Relaxed);
+    }
+
+    /// The answer has ended before its end.
+    pub(crate) fn broke_off(&self) {
+        self.is_broken.store(true, Ordering::Relaxed);
     }
 
     /// After the answer now being written, the socket belongs to a tunnel.
@@ -288,6 +305,12 @@ impl Client {
     /// Whether hyper has nothing left to do, to write or to read on this connection.
     fn is_between_requests(&self) -> bool {
         self.phase() == Phase::Idle && self.is_even.load(Ordering::Relaxed)
+    }
+
+    /// Whether an answer that has broken off, or stands still for ever, would seem to be over if the connection just closed.
+    fn would_look_whole(&self, verdict: &Verdict) -> bool {
+        let is_broken = self.is_broken.load(Ordering::Relaxed) || matches!(verdict, Verdict::Stalled);
+        is_broken && self.is_open_ended.load(Ordering::Relaxed)
     }
 
     /// What to do with the connection now.
@@ -367,6 +390,10 @@ async fn speak(worker: &Arc<Worker>, line: Line, address: SocketAddr) -> Option<
     match verdict {
         Verdict::Done => {
             return Some(Line::new(socket, early));
+        }
+        Verdict::Stalled | Verdict::Over { .. } if client.would_look_whole(&verdict) => {
+            Line::new(socket, early).cut();
+            return None;
         }
         Verdict::Stalled | Verdict::GoOn => return None,
         Verdict::TooSlow => say(worker, &mut socket, Failure::ClientSlow).await,

@@ -12,7 +12,7 @@
 //! | [`Failure::Dns`] | upstream | 502 | dns_error | yes |
 //! | [`Failure::Refused`] | upstream | 502 | connection_refused | yes |
 //! | [`Failure::DialTimeout`] | upstream | 504 | connection_timeout | yes |
-//! | [`Failure::Tls`] | upstream | 502 | tls_protocol_error | yes |
+//! | [`Failure::Tls`] | upstream | 502 | tls_protocol_error | yes, if safe |
 //! | [`Failure::Certificate`] | upstream | 502 | tls_certificate_error | yes |
 //! | [`Failure::Login`] | upstream | 502 | proxy_configuration_error | yes |
 //! | [`Failure::NotSocks`] | upstream | 502 | http_protocol_error | yes |
@@ -177,6 +177,11 @@ impl Failure {
         if says_where || self.row().side != Side::Upstream { self } else { Self::Hop(hop, Box::new(self)) }
     }
 
+    /// The connection to an upstream proxy broke with this error: TLS says why, TCP does not.
+    pub(crate) fn from_broken(error: io::Error) -> Self {
+        if is_of_tls(&error) { Self::Tls(Peer::Proxy, error) } else { Self::Closed }
+    }
+
     /// Dialing `peer` failed with this error; running out of descriptors is the gateway's own trouble.
     pub(crate) fn from_dial(peer: Peer, error: io::Error) -> Self {
         if is_out_of_descriptors(&error) { Self::AtLimit } else { Self::Refused(peer, error) }
@@ -186,6 +191,11 @@ impl Failure {
 /// What is left of a timeout, as it was configured: the microseconds since are nobody's wish.
 fn in_ms(span: Duration) -> Duration {
     Duration::from_millis(span.as_micros().div_ceil(1000) as u64)
+}
+
+/// Whether TLS has brought this error up, and not the socket below.
+pub(crate) fn is_of_tls(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>())
 }
 
 /// EMFILE, ENFILE, ENOBUFS or ENOMEM: waiting helps, the peer is not to blame.

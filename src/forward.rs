@@ -5,6 +5,8 @@
 //! for, a transfer coding whose name would be lost, and an upstream proxy's 407, which is a challenge to the gateway and not
 //! to the client. Where the member leads to the origin there is no such proxy, and a 407 is an answer like any other.
 
+use std::error::Error as _;
+use std::io;
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -15,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::config;
 use crate::dial;
-use crate::error::Failure;
+use crate::error::{Failure, Peer, is_of_tls};
 use crate::gateway::MAX_FIELDS;
 use crate::headers;
 use crate::pool::Lease;
@@ -130,7 +132,14 @@ async fn connect(upstream: &Upstream, to: &Authority, within: Duration) -> Resul
 }
 
 fn failure_of(error: &hyper::Error) -> Failure {
-    if error.is_parse() { Failure::Nonsense } else { Failure::Closed }
+    if error.is_parse() {
+        return Failure::Nonsense;
+    }
+    match error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
+        // Of the same words; an io::Error cannot be taken out.
+        Some(broken) if is_of_tls(broken) => Failure::Tls(Peer::Proxy, io::Error::other(broken.to_string())),
+        _ => Failure::Closed,
+    }
 }
 
 /// Takes the socket of a connection that has switched protocols.

@@ -139,7 +139,7 @@ impl From<Failure> for Failed {
 
 /// Answers one request that hyper has read: the origin's answer, or a sentence that says who failed.
 pub(crate) async fn serve(worker: Arc<Worker>, client: Arc<Client>, request: Request<Incoming>) -> Response<Answer> {
-    client.asked();
+    client.asked(request.version());
     let method = request.method().clone();
     let mut record =
         worker.config.log.requests.then(|| Box::new(Record::new(client.address, request.method().clone())));
@@ -264,6 +264,9 @@ async fn relay(
             origin,
         };
         let states_length = head.headers.contains_key(hyper::header::CONTENT_LENGTH);
+        if states_length {
+            client.will_count();
+        }
         Answer::relayed(body, connection, client.clone(), source.clone(), states_length, record.take())
     };
     Ok(Response::from_parts(head, answer))

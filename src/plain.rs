@@ -155,8 +155,10 @@ async fn attempt(
         socket.write_all(head).await?;
         socket.flush().await
     };
-    if !matches!(timeout_at(deadline, sent).await, Ok(Ok(()))) {
-        return missed(Failure::Closed, Progress::Sent);
+    match timeout_at(deadline, sent).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return missed(Failure::from_broken(error), Progress::Sent),
+        Err(_) => return missed(Failure::Closed, Progress::Sent),
     }
     match opening(line, request, attempts, upstream, &mut socket, deadline).await? {
         Ok(opening) => Ok(Ok((socket, opening))),
@@ -183,7 +185,7 @@ async fn opening(
                 scratch::poll_read(socket, cx, |_, bytes| read_head(request, attempts, upstream, &mut head, bytes));
             match read {
                 Poll::Ready(Ok(step)) => return Poll::Ready(Ok(step)),
-                Poll::Ready(Err(_)) => return Poll::Ready(Ok(Err(Failure::Closed))),
+                Poll::Ready(Err(error)) => return Poll::Ready(Ok(Err(Failure::from_broken(error)))),
                 Poll::Pending => {}
             }
             if line.poll_gone(cx).is_ready() {

@@ -44,18 +44,18 @@ where
     say(socket, &request).await?;
     check_reply_5(hear(socket).await?)?;
     let mut rest = vec![0; rest_of_reply_5(hear(socket).await?)?];
-    socket.read_exact(&mut rest).await.map_err(|_| Failure::Closed)?;
+    socket.read_exact(&mut rest).await.map_err(Failure::from_broken)?;
     Ok(())
 }
 
 async fn say<S: AsyncWrite + Unpin>(socket: &mut S, bytes: &[u8]) -> Result<(), Failure> {
-    socket.write_all(bytes).await.map_err(|_| Failure::Closed)?;
-    socket.flush().await.map_err(|_| Failure::Closed)
+    socket.write_all(bytes).await.map_err(Failure::from_broken)?;
+    socket.flush().await.map_err(Failure::from_broken)
 }
 
 async fn hear<const N: usize>(socket: &mut (impl AsyncRead + Unpin)) -> Result<[u8; N], Failure> {
     let mut bytes = [0; N];
-    socket.read_exact(&mut bytes).await.map_err(|_| Failure::Closed)?;
+    socket.read_exact(&mut bytes).await.map_err(Failure::from_broken)?;
     Ok(bytes)
 }
 

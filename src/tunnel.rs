@@ -78,13 +78,13 @@ pub(crate) async fn open(
 
 /// Says `request`, a whole CONNECT head, and hears the reply: what came behind it, and its head for a client.
 pub(crate) async fn ask(socket: &mut Stream, request: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Failure> {
-    socket.write_all(request).await.map_err(|_| Failure::Closed)?;
-    socket.flush().await.map_err(|_| Failure::Closed)?;
+    socket.write_all(request).await.map_err(Failure::from_broken)?;
+    socket.flush().await.map_err(Failure::from_broken)?;
     let mut reply = BytesMut::with_capacity(1024);
     let mut head = Vec::with_capacity(256);
     let mut pieces = Pieces::default();
     loop {
-        if socket.read_buf(&mut reply).await.map_err(|_| Failure::Closed)? == 0 {
+        if socket.read_buf(&mut reply).await.map_err(Failure::from_broken)? == 0 {
             return Err(Failure::Closed);
         }
         while pieces.are_worth_reading(&reply) {
