@@ -1,128 +1,31 @@
 //! Every kind of upstream proxy: what works through each, and what a client is told when one fails.
 //!
-//! Real servers show that the kinds work with what people run; our own show what those never do.
+//! Real servers show that the kinds work with what people run; our own show what those never do. TLS has tests of its own,
+//! and so have IPv6, names and secrets.
 
 use std::io;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::client::{Client, curl_text};
 use crate::support::gateway::{Gateway, Setup};
-use crate::support::servers::{Certificate, Server};
-use crate::support::socks::{self, Asked};
-use crate::support::upstream::{Conn, Refusing, Upstream};
-use crate::support::wire::{Message, Wire};
+use crate::support::origins::{Origins, end, logged};
+use crate::support::proxy::{PROXIES, Proxy, SECRET, dribbled, member, serve, whole};
+use crate::support::servers::{Certificate, Server, V4};
+use crate::support::socks;
+use crate::support::upstream::{Conn, Refusing, Unreachable, Upstream};
+use crate::support::wire::Message;
 
-/// In every member that can carry it; nobody but its proxy may ever see it.
-const SECRET: &str = "s3cretPlanted";
 const SOCKS: [&str; 4] = ["socks4", "socks4a", "socks5", "socks5h"];
-
-/// A member of this kind with the secret in it.
-fn member(scheme: &str, address: SocketAddr) -> String {
-    match scheme {
-        "socks4" | "socks4a" => format!("{scheme}://{SECRET}@{address}"),
-        "https" => format!("https://u:{SECRET}@{address}?insecure=1"),
-        _ => format!("{scheme}://u:{SECRET}@{address}"),
-    }
-}
-
-/// An origin: says which line it has read, switches protocols when asked to.
-fn serve(conn: &mut Conn) -> io::Result<()> {
-    while let Some(request) = conn.request()? {
-        if request.field("Upgrade").is_some() {
-            conn.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nfirst")?;
-            return conn.echo();
-        }
-        let body = format!("{} {}", request.head.line(), request.text());
-        conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))?;
-    }
-    Ok(())
-}
-
-/// A server that speaks first.
-fn speak_first(conn: &mut Conn) -> io::Result<()> {
-    conn.send("220 ready\r\n")?;
-    conn.echo()
-}
-
-fn switch_protocols(client: &mut Client, url: &str) {
-    client.send(format!(
-        "GET {url} HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: AA==\r\n\r\n"
-    ));
-    assert_eq!(client.head().status(), 101);
-    assert_eq!(client.exactly(5), b"first");
-    assert_eq!(client.send("frame").exactly(5), b"frame");
-}
-
-/// Ends the gateway and looks for the secret in its log.
-fn end(gateway: Gateway) -> String {
-    let log = gateway.finish();
-    assert!(!log.contains(SECRET), "{log}");
-    log
-}
-
-fn logged(members: impl IntoIterator<Item = String>) -> Setup {
-    Setup::of(members).set("log.requests", true).env("RUST_LOG", "trace,fred=off")
-}
-
-/// The origins of the tests with real servers.
-struct Origins {
-    certificate: Certificate,
-    http: Upstream,
-    https: Server,
-    first: Upstream,
-}
-
-impl Origins {
-    fn start() -> Self {
-        let (certificate, http) = (Certificate::make(), Upstream::start(serve));
-        let https = Server::stunnel(&certificate, http.address());
-        Self { certificate, http, https, first: Upstream::start(speak_first) }
-    }
-
-    /// Everything that a client does, through a gateway whose only members are these.
-    fn work_through(&self, members: &[String], upgrades: bool) {
-        let authority = self.certificate.authority().display().to_string();
-        let gateway = logged(members.to_vec()).env("SSL_CERT_FILE", &authority).start();
-        let url = self.http.url();
-        let mut client = gateway.client();
-        for _ in 0..2 * members.len() {
-            let answer = client.get(&format!("{url}/a?b"));
-            assert_eq!((answer.status(), answer.text()), (200, "GET /a?b HTTP/1.1 "), "{:?}", answer.head);
-            let answer = client
-                .send(format!("POST {url}/a HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody"))
-                .response_to("POST");
-            assert_eq!((answer.status(), answer.text()), (200, "POST /a HTTP/1.1 body"), "{:?}", answer.head);
-            let page = format!("https://{}/s", self.https.address());
-            assert_eq!(curl_text(&["-x", &gateway.url(), "--cacert", &authority, &page]), "GET /s HTTP/1.1 ");
-            let mut tunnel = gateway.client();
-            assert_eq!(tunnel.connect(&self.first.address().to_string()).status(), 200);
-            assert_eq!(tunnel.exactly(11), b"220 ready\r\n");
-            tunnel.send(vec![b'x'; 100_000]);
-            assert!(tunnel.exactly(100_000).iter().all(|&b| b == b'x'));
-            if upgrades {
-                switch_protocols(&mut gateway.client(), &format!("{url}/ws"));
-            }
-        }
-        for request in self.http.requests() {
-            assert_eq!(request.field("Proxy-Authorization"), None);
-        }
-        let log = end(gateway);
-        assert_eq!(log.matches("attempts=2").count(), 0, "{log}");
-    }
-}
 
 #[test]
 fn squid_and_tinyproxy_serve_with_a_password() {
     let (squid, tinyproxy) = (Server::squid("u", SECRET), Server::tinyproxy("u", SECRET));
     let members = [member("http", squid.address()), member("http", tinyproxy.address())];
-    Origins::start().work_through(&members, false);
+    Origins::start(V4).work_through(&members, false);
 }
 
 #[test]
 fn a_proxy_behind_stunnel_serves_with_a_password() {
-    let origins = Origins::start();
+    let origins = Origins::start(V4);
     let proxy = Server::tinyproxy("u", SECRET);
     let tls = Server::stunnel(&origins.certificate, proxy.address());
     let port = tls.address().port();
@@ -138,14 +41,14 @@ fn a_proxy_behind_stunnel_serves_with_a_password() {
 fn microsocks_serves_with_a_password() {
     let server = Server::microsocks("u", SECRET);
     let members = ["socks5", "socks5h"].map(|scheme| member(scheme, server.address()));
-    Origins::start().work_through(&members, true);
+    Origins::start(V4).work_through(&members, true);
 }
 
 #[test]
 fn dante_serves_every_version_of_socks() {
     let server = Server::dante();
     let members = SOCKS.map(|scheme| format!("{scheme}://{}", server.address()));
-    let origins = Origins::start();
+    let origins = Origins::start(V4);
     origins.work_through(&members, true);
     // By name too, whoever resolves it.
     let gateway = Setup::of(members).start();
@@ -157,7 +60,7 @@ fn dante_serves_every_version_of_socks() {
 
 #[test]
 fn chains_of_every_kind_serve_with_passwords() {
-    let origins = Origins::start();
+    let origins = Origins::start(V4);
     let (http, socks) = (Server::tinyproxy("u", SECRET), Server::microsocks("u", SECRET));
     let (open, tls) = (Server::dante(), Server::stunnel(&origins.certificate, http.address()));
     let [http, socks, tls] = [("http", &http), ("socks5h", &socks), ("https", &tls)]
@@ -166,6 +69,19 @@ fn chains_of_every_kind_serve_with_passwords() {
     let to_origin = [format!("{http}|{socks}"), format!("{tls}|{tls}|{open}"), format!("{socks}|{open}|{socks}")];
     origins.work_through(&to_origin, true);
     origins.work_through(&[format!("{socks}|{http}"), format!("{open}|{tls}"), format!("{tls}|{tls}")], false);
+}
+
+/// Each reply of the handshake in one piece, or byte by byte; what the server says first comes with the last of it.
+#[test]
+fn every_kind_serves_whatever_pieces_its_handshake_comes_in() {
+    let origins = Origins::start(V4);
+    for kind in PROXIES {
+        for say in [whole, dribbled] {
+            let proxy = Proxy::relaying(kind, say, Some(origins.first.address().port()));
+            origins.work_through(std::slice::from_ref(&proxy.member), true);
+        }
+    }
+    origins.work_through(&["direct://".into()], true);
 }
 
 #[test]
@@ -188,7 +104,7 @@ fn what_goes_wrong_in_a_chain_names_its_hop() {
         (format!("{first}|{}", garbage.url()), 502, "http_protocol_error;", "hop 2: "),
     ] {
         let gateway = Setup::of([&*chain]).set("upstream.dial_timeout", "1s").start();
-        for answer in both_fail(&gateway, "127.0.0.7:80") {
+        for answer in both(&gateway, "127.0.0.7:80") {
             assert!(answer.status() == status && answer.text().contains(hop), "{chain}: {} {answer:?}", answer.text());
             assert!(answer.field("Proxy-Status").unwrap().contains(&format!("error={error}")), "{chain}: {answer:?}");
         }
@@ -197,7 +113,7 @@ fn what_goes_wrong_in_a_chain_names_its_hop() {
 
 #[test]
 fn direct_members_dial_from_the_addresses_they_name() {
-    Origins::start().work_through(&["direct://".into(), "direct://127.0.0.5".into()], true);
+    Origins::start(V4).work_through(&["direct://".into(), "direct://127.0.0.5".into()], true);
     let origin = Upstream::start(|conn| {
         while conn.request()?.is_some() {
             let from = conn.stream.peer_addr()?.ip().to_string();
@@ -302,134 +218,57 @@ fn a_407_of_the_origin_itself_is_its_answer_but_no_challenge() {
     assert_eq!(origin.requests().len(), 12);
 }
 
-/// A SOCKS proxy of our own, which plays every origin itself: what it was asked for, and itself.
-fn socks_proxy(
-    password: Option<&'static str>,
-    say: impl Fn(&mut Wire, &[u8]) -> io::Result<()> + Copy + Send + Sync + 'static,
-) -> (Upstream, Arc<Mutex<Vec<Asked>>>) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let shared = asked.clone();
-    let proxy = Upstream::start(move |conn| {
-        let request = socks::hear(conn, password, say)?;
-        let version = request.version;
-        let speaks_first = request.port == 25;
-        shared.lock().unwrap().push(request);
-        if speaks_first {
-            // In one write: what follows the reply is the origin's.
-            conn.send([socks::granted(version), b"220 ready\r\n"].concat())?;
-            return conn.echo();
-        }
-        say(conn, socks::granted(version))?;
-        serve(conn)
-    });
-    (proxy, asked)
+/// A GET and a CONNECT.
+fn both(gateway: &Gateway, target: &str) -> [Message; 2] {
+    let get = gateway.client().get(&format!("http://{target}/"));
+    let mut client = gateway.client();
+    let head = client.connect(target);
+    [get, client.body_of(head, "GET")]
 }
 
-fn whole(wire: &mut Wire, bytes: &[u8]) -> io::Result<()> {
-    wire.send(bytes)
-}
-
-fn dribbled(wire: &mut Wire, bytes: &[u8]) -> io::Result<()> {
-    for byte in bytes {
-        std::thread::sleep(Duration::from_millis(2)); // so that each is a segment
-        wire.send([*byte])?;
-    }
-    Ok(())
-}
-
-#[test]
-fn socks_replies_may_come_in_pieces_and_with_bytes_of_the_origin_behind_them() {
-    for scheme in SOCKS {
-        for say in [whole, dribbled] {
-            let (proxy, asked) = socks_proxy(Some(SECRET), say);
-            let gateway = logged([member(scheme, proxy.address())]).start();
-            let answer = gateway.client().get("http://127.0.0.7:8001/a");
-            assert_eq!((answer.status(), answer.text()), (200, "GET /a HTTP/1.1 "), "{scheme}");
-            let mut tunnel = gateway.client();
-            assert_eq!(tunnel.connect("127.0.0.7:25").status(), 200, "{scheme}");
-            assert_eq!(tunnel.exactly(11), b"220 ready\r\n", "{scheme}");
-            assert_eq!(tunnel.send("EHLO").exactly(4), b"EHLO");
-            switch_protocols(&mut gateway.client(), "http://127.0.0.7:8001/ws");
-            drop(tunnel);
-            let asked = asked.lock().unwrap();
-            let version = if scheme.starts_with("socks4") { 4 } else { 5 };
-            let login = if version == 4 { (SECRET.into(), String::new()) } else { ("u".into(), SECRET.into()) };
-            let expected = Asked { version, login: Some(login), host: "127.0.0.7".into(), is_name: false, port: 8001 };
-            assert_eq!(asked[0], expected);
-            end(gateway);
-        }
-    }
-}
-
-/// `.invalid` resolves nowhere (RFC 6761), so who has it resolved here fails.
-#[test]
-fn a_name_is_resolved_where_the_scheme_says() {
-    for (scheme, resolves_there) in [("socks4a", true), ("socks5h", true), ("socks4", false), ("socks5", false)] {
-        let (proxy, asked) = socks_proxy(None, whole);
-        let gateway = Setup::of([format!("{scheme}://{}", proxy.address())]).start();
-        let get = gateway.client().get("http://only.there.invalid/a");
-        let connect = gateway.client().connect("only.there.invalid:443");
-        let localhost = gateway.client().get("http://localhost/");
-        let asked = asked.lock().unwrap();
-        assert_eq!(localhost.status(), 200);
-        assert_eq!(asked.last().unwrap().is_name, resolves_there, "{scheme}");
-        if resolves_there {
-            assert_eq!((get.status(), connect.status()), (200, 200), "{scheme}");
-            let hosts: Vec<_> = asked.iter().map(|asked| (&*asked.host, asked.port)).collect();
-            assert_eq!(hosts, [("only.there.invalid", 80), ("only.there.invalid", 443), ("localhost", 80)]);
-        } else {
-            assert_eq!((get.status(), connect.status()), (502, 502), "{scheme}");
-            assert!(get.field("Proxy-Status").unwrap().contains("error=dns_error"), "{get:?}");
-            assert_eq!(proxy.connections(), 1, "nothing to ask the proxy for");
-        }
-    }
-}
-
-#[test]
-fn an_ipv6_target_goes_through_socks5_and_not_through_socks4() {
-    for (scheme, status) in [("socks5", 200), ("socks5h", 200), ("socks4", 502), ("socks4a", 502)] {
-        let (proxy, asked) = socks_proxy(None, whole);
-        let gateway = Setup::of([format!("{scheme}://{}", proxy.address())]).start();
-        let answer = gateway.client().get("http://[2001:db8::7]:8001/");
-        assert_eq!(answer.status(), status, "{answer:?}");
-        if status == 200 {
-            let asked = asked.lock().unwrap();
-            assert_eq!((&*asked[0].host, asked[0].is_name, asked[0].port), ("2001:db8::7", false, 8001));
-        } else {
-            assert!(answer.field("Proxy-Status").unwrap().contains("destination_ip_unroutable"), "{answer:?}");
-        }
+/// Both answers are failures of these names.
+fn assert_failed(answers: &[Message; 2], errors: [&str; 2], member: &str) {
+    for (answer, error) in answers.iter().zip(errors) {
+        let status = if error.ends_with("timeout") { 504 } else { 502 };
+        let shown = answer.field("Proxy-Status").unwrap_or_default();
+        assert_eq!(answer.status(), status, "{member}: {answer:?}");
+        assert!(shown.contains(&format!("error={error};")), "{member}: {error}, not {shown}");
+        assert_eq!(answer.text().contains("hop "), member.contains('|'), "{member}: {}", answer.text());
+        assert!(!format!("{answer:?}").contains(SECRET), "{answer:?}");
     }
 }
 
 #[test]
 fn a_wrong_password_is_our_mistake_and_another_member_serves() {
     let certificate = Certificate::make();
+    // Not tinyproxy, which answers a wrong password as an origin would, with 401.
     let squid = Server::squid("u", "right");
     let behind_tls = Server::stunnel(&certificate, squid.address());
     let microsocks = Server::microsocks("u", "right");
-    let own = SOCKS.map(|scheme| (scheme, socks_proxy(Some("right"), whole).0));
+    let dante = Server::dante();
+    let own = PROXIES.map(|kind| Proxy::relaying(kind, whole, None));
     let mut wrong = vec![
         member("http", squid.address()),
+        // Where a login is wanted and there is none.
+        format!("http://{}", squid.address()),
         member("https", behind_tls.address()),
         member("socks5", microsocks.address()),
         member("socks5h", microsocks.address()),
-        // Where a login is wanted and there is none.
         format!("socks5h://{}", microsocks.address()),
+        format!("socks5://{}|{}", dante.address(), member("socks5", microsocks.address())),
     ];
-    wrong.extend(own.iter().map(|(scheme, proxy)| member(scheme, proxy.address())));
+    // The last hop's, and in chains that of the first as well.
+    for proxy in &own {
+        let at = proxy.member.rfind(SECRET).unwrap();
+        wrong.push(format!("{}wr0ng{}", &proxy.member[..at], &proxy.member[at + SECRET.len()..]));
+        wrong.push(proxy.member.replacen(SECRET, "wr0ng", 1));
+    }
     let (origin, good) = (Upstream::start(serve), Upstream::ok("served"));
     for bad in wrong {
         let alone = logged([bad.clone()]).start();
-        let get = alone.client().get(&format!("{}/", origin.url()));
-        let connect = alone.client().connect(&origin.address().to_string());
-        for (status, proxy_status) in [
-            (get.status(), get.field("Proxy-Status").unwrap()),
-            (connect.status(), connect.field("Proxy-Status").unwrap()),
-        ] {
-            assert!(status == 502 && proxy_status.contains("error=proxy_configuration_error"), "{bad}: {proxy_status}");
-        }
-        assert!(!format!("{get:?} {connect:?}").contains(SECRET));
-        end(alone);
+        let answers = both(&alone, &origin.address().to_string());
+        assert_failed(&answers, ["proxy_configuration_error"; 2], &bad);
+        assert!(!format!("{answers:?} {}", end(alone)).contains("wr0ng"));
 
         // Two requests: each member is first once, and each request is served.
         let both = logged([bad.clone(), good.url()]).start();
@@ -441,220 +280,137 @@ fn a_wrong_password_is_our_mistake_and_another_member_serves() {
     assert!(origin.requests().is_empty());
 }
 
-/// A GET and a CONNECT, both of which must fail alike.
-fn both_fail(gateway: &Gateway, target: &str) -> Vec<Message> {
-    let get = gateway.client().get(&format!("http://{target}/"));
-    let mut client = gateway.client();
-    let head = client.connect(target);
-    vec![get, client.body_of(head, "GET")]
+type Script = fn(&mut Conn) -> io::Result<()>;
+
+/// Says what neither an HTTP nor a SOCKS nor a TLS server says.
+fn garbage(conn: &mut Conn) -> io::Result<()> {
+    conn.exactly(2)?;
+    conn.send(b"garbage\r\n\r\n\xff\xff")?;
+    conn.until_close().map(drop)
+}
+
+fn hang_up(conn: &mut Conn) -> io::Result<()> {
+    conn.exactly(2).map(drop)
+}
+
+fn hang(conn: &mut Conn) -> io::Result<()> {
+    conn.until_close().map(drop)
+}
+
+/// Begins the last reply of the handshake and hangs.
+fn hang_in_the_reply(conn: &mut Conn) -> io::Result<()> {
+    let version = socks::hear(conn, Some(SECRET), whole)?.version;
+    conn.send(&socks::granted(version)[..1])?;
+    hang(conn)
+}
+
+/// The same of an HTTP proxy.
+fn hang_in_the_head(conn: &mut Conn) -> io::Result<()> {
+    conn.request()?;
+    conn.send("HTTP/1.1 200 OK\r\nA: b")?;
+    hang(conn)
+}
+
+fn refuse(conn: &mut Conn) -> io::Result<()> {
+    let version = socks::hear(conn, Some(SECRET), whole)?.version;
+    conn.send(socks::refused(version))
 }
 
 #[test]
 fn what_goes_wrong_on_the_way_has_a_name() {
-    type Script = fn(&mut Conn) -> io::Result<()>;
-    let garbage: Script = |conn| {
-        conn.exactly(2)?;
-        conn.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")?;
-        conn.until_close().map(drop)
-    };
-    let hang_up: Script = |conn| conn.exactly(2).map(drop);
-    let refuse: Script = |conn| {
-        let version = socks::hear(conn, None, whole)?.version;
-        conn.send(socks::refused(version))
-    };
-    for (script, schemes, error) in [
-        (garbage, &SOCKS[..], "http_protocol_error"),
-        (garbage, &["https"], "tls_protocol_error"),
-        (hang_up, &SOCKS[..], "connection_terminated"),
-        (hang_up, &["https"], "tls_protocol_error"),
-        (refuse, &SOCKS[..], "connection_refused"),
-    ] {
-        for scheme in schemes {
-            let proxy = Upstream::start(script);
-            let plain = if *scheme == "https" {
-                member(scheme, proxy.address())
-            } else {
-                format!("{scheme}://{}", proxy.address())
-            };
-            let gateway = logged([plain]).start();
-            for answer in both_fail(&gateway, "127.0.0.7:80") {
-                let status = answer.field("Proxy-Status").unwrap();
-                assert!(answer.status() == 502 && status.contains(&format!("error={error};")), "{scheme}: {answer:?}");
-            }
+    // What a GET comes to, and what a CONNECT.
+    let cases: [(Script, &[&str], [&str; 2]); 9] = [
+        (garbage, &SOCKS, ["http_protocol_error"; 2]),
+        (garbage, &["http", "https", "chain", "chain to socks"], ["http_protocol_error"; 2]),
+        (hang_up, &SOCKS, ["connection_terminated"; 2]),
+        (hang_up, &["http", "https", "chain", "chain to socks"], ["connection_terminated"; 2]),
+        (refuse, &SOCKS, ["connection_refused"; 2]),
+        (refuse, &["chain to socks"], ["connection_refused"; 2]),
+        (hang, &["http", "https", "chain"], ["http_response_timeout", "connection_timeout"]),
+        (hang_in_the_head, &["http", "https", "chain"], ["http_response_timeout", "connection_timeout"]),
+        (hang_in_the_reply, &["chain to socks"], ["connection_timeout"; 2]),
+    ];
+    for (script, kinds, errors) in cases {
+        for kind in kinds {
+            let proxy = Proxy::ending(kind, Upstream::start(script));
+            let gateway = logged([proxy.member.clone()])
+                .set("upstream.dial_timeout", "700ms")
+                .set("upstream.response_timeout", "500ms")
+                .start();
+            assert_failed(&both(&gateway, "127.0.0.7:80"), errors, &proxy.member);
             end(gateway);
         }
     }
-    for scheme in SOCKS.iter().chain(&["https"]) {
-        let refusing = Refusing::new();
-        let address = refusing.url().trim_start_matches("http://").parse().unwrap();
-        let gateway = logged([member(scheme, address)]).start();
-        for answer in both_fail(&gateway, "127.0.0.7:80") {
-            assert!(answer.status() == 502, "{scheme}: {answer:?}");
-            assert!(
-                answer.field("Proxy-Status").unwrap().contains("error=connection_refused;"),
-                "{scheme}: {answer:?}"
-            );
-        }
+    // Where TLS should begin.
+    for (script, error) in [(garbage as Script, "tls_protocol_error"), (hang_up, "tls_protocol_error")] {
+        let proxy = Upstream::start(script);
+        let member = member("https", proxy.address());
+        let gateway = logged([member.clone()]).start();
+        assert_failed(&both(&gateway, "127.0.0.7:80"), [error; 2], &member);
         end(gateway);
+    }
+}
+
+#[test]
+fn a_proxy_that_cannot_be_connected_to_is_refused_or_late() {
+    let (refusing, unreachable) = (Refusing::new(), Unreachable::new());
+    for (address, error) in [(refusing.address(), "connection_refused"), (unreachable.address(), "connection_timeout")]
+    {
+        let first = Proxy::relaying("socks5", whole, None);
+        let chain_error = if error == "connection_timeout" { error } else { "connection_terminated" };
+        let mut members: Vec<_> =
+            SOCKS.iter().chain(&["http", "https"]).map(|scheme| (member(scheme, address), error)).collect();
+        members.push((format!("{}|{}", member("socks5", address), first.member), error));
+        members.push((format!("{}|{}", first.member, member("http", address)), chain_error));
+        for (member, error) in members {
+            let gateway = logged([member.clone()]).set("upstream.dial_timeout", "300ms").start();
+            let started = Instant::now();
+            assert_failed(&both(&gateway, "127.0.0.7:80"), [error; 2], &member);
+            assert!(started.elapsed() < Duration::from_secs(3), "{member}: {:?}", started.elapsed());
+            end(gateway);
+        }
+        let gateway = logged(["direct://".into()]).set("upstream.dial_timeout", "300ms").start();
+        assert_failed(&both(&gateway, &address.to_string()), [error; 2], "direct://");
     }
 }
 
 #[test]
 fn a_proxy_that_hangs_anywhere_in_the_handshake_costs_the_dial_timeout() {
-    type Script = fn(&mut Conn) -> io::Result<()>;
-    let at_once: Script = |conn| conn.until_close().map(drop);
-    let before_the_reply: Script = |conn| {
-        let version = socks::hear(conn, None, whole)?.version;
-        conn.send(&socks::granted(version)[..1])?;
-        conn.until_close().map(drop)
-    };
-    for (script, schemes) in [(at_once, &SOCKS[..]), (at_once, &["https"]), (before_the_reply, &SOCKS[..])] {
-        for scheme in schemes {
-            let proxy = Upstream::start(script);
-            let address = proxy.address();
-            let plain = if *scheme == "https" { member(scheme, address) } else { format!("{scheme}://{address}") };
-            let gateway = logged([plain]).set("upstream.dial_timeout", "300ms").start();
+    let cases: [(Script, &[&str]); 3] =
+        [(hang, &SOCKS), (hang, &["https", "chain to socks"]), (hang_in_the_reply, &SOCKS)];
+    for (script, kinds) in cases {
+        for kind in kinds {
+            let last = Upstream::start(script);
+            let bare_tls = (*kind == "https").then(|| member(kind, last.address()));
+            let proxy = Proxy::ending(kind, last);
+            let member = bare_tls.unwrap_or(proxy.member.clone());
+            let gateway = logged([member.clone()]).set("upstream.dial_timeout", "300ms").start();
             let started = Instant::now();
-            for answer in both_fail(&gateway, "127.0.0.7:80") {
-                assert_eq!(answer.status(), 504, "{scheme}: {answer:?}");
-                assert!(answer.field("Proxy-Status").unwrap().contains("error=connection_timeout;"), "{answer:?}");
-            }
+            assert_failed(&both(&gateway, "127.0.0.7:80"), ["connection_timeout"; 2], &member);
             let took = started.elapsed();
-            assert!((600..2600).contains(&took.as_millis()), "{scheme}: {took:?}");
+            assert!((600..2600).contains(&took.as_millis()), "{kind}: {took:?}");
             end(gateway);
         }
     }
 }
 
-/// Passes everything on to `to`, and what comes back in single bytes at first.
-fn dribbling(to: SocketAddr) -> Upstream {
-    Upstream::start(move |conn| {
-        let mut far = Wire::connect(to)?;
-        let (mut near, mut out) = (conn.stream.try_clone()?, far.stream.try_clone()?);
-        std::thread::spawn(move || io::copy(&mut near, &mut out));
-        for _ in 0..200 {
-            let byte = far.exactly(1)?;
-            std::thread::sleep(Duration::from_millis(1)); // so that each is a segment
-            conn.send(byte)?;
-        }
-        loop {
-            conn.send(far.exactly(1)?)?;
-        }
-    })
-}
-
+/// A direct member has no handshake; what goes wrong does so with the origin.
 #[test]
-fn tls_to_a_proxy_may_dribble_and_its_connections_are_kept() {
-    let certificate = Certificate::make();
-    let proxy = Upstream::start(serve);
-    let tls = Server::stunnel(&certificate, proxy.address());
-    let slow = dribbling(tls.address());
-    let authority = certificate.authority().display().to_string();
-    for (address, connections) in [(tls.address(), 1), (slow.address(), 1)] {
-        let before = proxy.connections();
-        let gateway = logged([format!("https://u:{SECRET}@{address}")])
-            .env("SSL_CERT_FILE", &authority)
-            .set("gateway.threads", 1)
-            .start();
-        let mut client = gateway.client();
-        for _ in 0..3 {
-            let answer = client.get("http://origin.test/a");
-            assert_eq!((answer.status(), answer.text()), (200, "GET http://origin.test/a HTTP/1.1 "));
-        }
-        assert_eq!(proxy.connections() - before, connections, "kept between requests");
-        switch_protocols(&mut gateway.client(), "http://origin.test/ws");
-        end(gateway);
-    }
-    // base64 of u:s3cretPlanted
-    assert!(proxy.requests().iter().all(|r| r.field("Proxy-Authorization") == Some("Basic dTpzM2NyZXRQbGFudGVk")));
-}
-
-#[test]
-fn tunnels_through_tls_carry_bulk_both_ways_and_half_closes() {
-    let certificate = Certificate::make();
-    let proxy = Upstream::start(|conn| {
-        conn.request()?;
-        conn.send("HTTP/1.1 200 OK\r\n\r\n220 ready\r\n")?;
-        conn.echo()
-    });
-    let tls = Server::stunnel(&certificate, proxy.address());
-    let gateway = logged([member("https", tls.address())]).start();
-    let mut client = gateway.client();
-    assert_eq!(client.connect("origin.test:25").status(), 200);
-    assert_eq!(client.exactly(11), b"220 ready\r\n");
-    for _ in 0..10 {
-        let bulk: Vec<u8> = (0..100_000_u32).map(|i| (i % 251) as u8).collect();
-        client.send(&bulk);
-        assert!(client.exactly(bulk.len()) == bulk);
-    }
-    client.send("last").finish();
-    assert_eq!(client.until_close(), b"last");
-    end(gateway);
-}
-
-/// What TLS holds back while the socket is full goes out although the client says no more.
-#[test]
-fn a_tunnel_through_tls_to_a_slow_reader_arrives_to_its_last_byte() {
-    const LENGTH: usize = 64 << 20;
-    let certificate = Certificate::make();
-    let proxy = Upstream::start(|conn| {
-        conn.request()?;
-        conn.send("HTTP/1.1 200 OK\r\n\r\n")?;
-        for _ in 0..LENGTH >> 16 {
-            std::thread::sleep(Duration::from_millis(1)); // so that every buffer on the way is full
-            conn.exactly(1 << 16)?;
-        }
-        conn.send("all")?;
-        conn.until_close().map(drop)
-    });
-    let tls = Server::stunnel(&certificate, proxy.address());
-    let gateway = Setup::of([member("https", tls.address())]).start();
-    let mut client = gateway.client();
-    assert_eq!(client.connect("origin.test:443").status(), 200);
-    assert_eq!(client.send(vec![b'x'; LENGTH]).exactly(3), b"all");
-}
-
-#[test]
-fn a_kept_tls_connection_that_has_ended_is_not_used_again() {
-    let certificate = Certificate::make();
-    let proxy = Upstream::ok("fine");
-    let tls = Server::stunnel(&certificate, proxy.address());
-    let way = dribbling(tls.address());
-    let members = [member("https", way.address())];
-    let gateway = Setup::of(members).set("gateway.threads", 1).set("retry.attempts", 1).start();
-    assert_eq!(gateway.client().get("http://origin.test/").text(), "fine");
-    drop(way);
-    // The kept connection would have been terminated; a new one is refused.
-    let status = gateway.client().get("http://origin.test/").field("Proxy-Status").unwrap().to_owned();
-    assert!(status.contains("error=connection_refused;"), "{status}");
-}
-
-#[test]
-fn a_certificate_must_be_trusted_valid_and_for_the_name() {
-    let (certificate, stranger) = (Certificate::make(), Certificate::make());
-    let proxy = Upstream::start(serve);
-    let tls = Server::stunnel(&certificate, proxy.address());
-    let port = tls.address().port();
-    for (member, roots, refused) in [
-        (format!("https://127.0.0.1:{port}"), &certificate, None),
-        (format!("https://127.0.0.1:{port}"), &stranger, Some("nobody known here has issued it")),
-        (format!("https://localhost:{port}"), &certificate, Some("it is for another name")),
-        (format!("https://localhost:{port}?sni=proxy.test"), &certificate, None),
-        (format!("https://127.0.0.1:{port}?sni=other.test"), &certificate, Some("it is for another name")),
-        (format!("https://localhost:{port}?insecure=1"), &stranger, None),
+fn an_origin_that_fails_behind_a_direct_member_is_told_as_a_proxy_would_be() {
+    for (script, error) in [
+        (garbage as Script, "http_protocol_error"),
+        (hang_up, "connection_terminated"),
+        (hang, "http_response_timeout"),
     ] {
-        let gateway = Setup::of([&*member]).env("SSL_CERT_FILE", roots.authority().to_str().unwrap()).start();
-        for answer in [gateway.client().get("http://origin.test/"), gateway.client().get("http://origin.test/")] {
-            match refused {
-                None => assert_eq!(answer.status(), 200, "{member}: {answer:?}"),
-                Some(why) => {
-                    assert!(answer.status() == 502 && answer.text().contains(why), "{member}: {answer:?}");
-                    assert!(answer.field("Proxy-Status").unwrap().contains("error=tls_certificate_error;"));
-                }
-            }
-        }
-        let warnings = gateway.finish().matches("insecure=1").count();
-        assert_eq!(warnings > 0, member.ends_with("insecure=1"), "{member}");
-        assert!(warnings <= 2, "once: its name, and what it means");
+        let origin = Upstream::start(script);
+        let gateway = Setup::of(["direct://"]).set("upstream.response_timeout", "300ms").start();
+        let answer = gateway.client().get(&format!("{}/", origin.url()));
+        assert!(answer.field("Proxy-Status").unwrap().contains(&format!("error={error};")), "{answer:?}");
+        // A tunnel carries whatever that is.
+        let mut tunnel = gateway.client();
+        assert_eq!(tunnel.connect(&origin.address().to_string()).status(), 200);
+        tunnel.send("xx").finish();
+        let carried = tunnel.until_close();
+        assert_eq!(carried.starts_with(b"garbage"), error == "http_protocol_error", "{carried:?}");
     }
 }

@@ -9,7 +9,10 @@ mod demo;
 mod answers;
 mod forward;
 mod handover;
+mod ipv6;
 mod kinds;
+mod names;
+mod tls;
 mod tunnel;
 
 mod pool;
@@ -27,3 +30,4 @@ mod leases;
 mod drain;
 mod limits;
 mod logging;
+mod secrets;

@@ -92,7 +92,7 @@ impl fmt::Display for Mistakes {
 impl std::error::Error for Mistakes {}
 
 /// Any text for an operator's eyes; any of it may be a URL in the wrong place. Beyond [`member::masked_text`], a password
-/// in the query is hidden.
+/// in the query is hidden, and what has no name there.
 pub(super) fn masked(text: &str) -> String {
     let shown = member::masked_text(text.as_bytes());
     let Some((url, query)) = shown.split_once('?') else { return shown };
@@ -103,6 +103,7 @@ pub(super) fn masked(text: &str) -> String {
 fn hide_password(parameter: &str) -> String {
     match parameter.split_once('=') {
         Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}=***"),
-        _ => parameter.to_owned(),
+        Some(_) => parameter.to_owned(),
+        None => "***".to_owned(),
     }
 }

@@ -107,12 +107,17 @@ fn shown_of_options(text: &[u8]) -> String {
     }
 }
 
-/// What may be anything.
-fn shown_of_text(place: &Place<'_>, _: Option<&[u8]>) -> String {
-    let is_port = place.port.is_some() && place.rest.first().is_none_or(|b| AFTER.contains(b));
-    match place.text.iter().position(|&b| b == b':') {
-        Some(colon) if !is_port && place.rest != b":" => text_of(&place.text[..=colon]) + MASK,
-        _ => text_of(place.text),
+/// What may be anything: words without a colon stay, unless they stand behind credentials.
+fn shown_of_text(place: &Place<'_>, credentials: Option<&[u8]>) -> String {
+    let is_place = place.rest.first().is_none_or(|b| AFTER.contains(b)) || place.rest == b":";
+    let is_seen = place.port.is_some() || place.rest == b":" || !place.rest.contains(&b':');
+    let colon = place.text.iter().position(|&b| b == b':');
+    match (credentials, colon) {
+        _ if is_place && is_seen => text_of(place.text),
+        (None, None) => text_of(place.text),
+        (None, Some(colon)) => text_of(&place.text[..=colon]) + MASK,
+        (Some(_), _) if place.has_colon() => format!("{}:{MASK}", text_of(place.host)),
+        (Some(_), _) => MASK.to_owned(),
     }
 }
 
@@ -349,6 +354,8 @@ mod tests {
             ("redis://u:p@h:6379/3?node=i", "redis://u:***@h:6379/3?node=i"),
             ("redis://h/0", "redis://h/0"),
             ("evenkeel:default", "evenkeel:***"),
+            ("a/b:c", "a/b:***"),
+            ("redis://u:p@h x:80", "redis://u:***@***"),
         ] {
             assert_eq!(masked_text(text.as_bytes()), shown);
         }

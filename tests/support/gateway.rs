@@ -42,6 +42,7 @@ pub(crate) fn with_both_stores(test: impl Fn(&Store)) {
 /// A configuration in the making.
 #[derive(Clone)]
 pub(crate) struct Setup {
+    listen: &'static str,
     lines: String,
     proxies: Vec<String>,
     store: String,
@@ -52,7 +53,11 @@ impl Setup {
     /// These members in the embedded store, and every other key at its default.
     pub(crate) fn of<I: IntoIterator<Item: Into<String>>>(members: I) -> Self {
         let proxies = members.into_iter().map(Into::into).collect();
-        Self { lines: String::new(), proxies, store: "embedded".into(), env: Vec::new() }
+        Self { listen: "127.0.0.1:0", lines: String::new(), proxies, store: "embedded".into(), env: Vec::new() }
+    }
+
+    pub(crate) fn listen(self, listen: &'static str) -> Self {
+        Self { listen, ..self }
     }
 
     pub(crate) fn over(self, store: &Store) -> Self {
@@ -82,8 +87,8 @@ impl Setup {
     }
 
     fn text(&self) -> String {
-        let Self { lines, proxies, store, .. } = self;
-        format!("gateway.listen = \"127.0.0.1:0\"\npool.store = {store:?}\npool.proxies = {proxies:?}\n{lines}")
+        let Self { listen, lines, proxies, store, .. } = self;
+        format!("gateway.listen = {listen:?}\npool.store = {store:?}\npool.proxies = {proxies:?}\n{lines}")
     }
 
     /// Starts it and waits until it says that it serves.

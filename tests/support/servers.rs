@@ -1,6 +1,6 @@
 //! Real proxies, each a process of one's own on a free port with a folder of its own, gone when the test is.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -18,6 +18,10 @@ pub(crate) struct Server {
     dir: TempDir,
 }
 
+/// Where the servers are, unless a test is about IPv6.
+pub(crate) const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(crate) const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+
 impl Server {
     /// tinyproxy, which asks for these credentials.
     pub(crate) fn tinyproxy(user: &str, password: &str) -> Self {
@@ -26,9 +30,14 @@ impl Server {
 
     /// The same with these lines of configuration.
     pub(crate) fn tinyproxy_with(user: &str, password: &str, lines: &str) -> Self {
-        Self::start("tinyproxy", "tinyproxy", |at, dir| {
+        Self::tinyproxy_on(V4, user, password, lines)
+    }
+
+    /// The same on another address.
+    pub(crate) fn tinyproxy_on(ip: IpAddr, user: &str, password: &str, lines: &str) -> Self {
+        Self::start("tinyproxy", "tinyproxy", ip, |at, dir| {
             let port = at.port();
-            let config = format!("Port {port}\nListen 127.0.0.1\nBasicAuth {user} {password}\nTimeout 60\n{lines}\n");
+            let config = format!("Port {port}\nListen {ip}\nBasicAuth {user} {password}\nTimeout 60\n{lines}\n");
             vec!["-d".into(), "-c".into(), write(dir, "tinyproxy.conf", &config)]
         })
     }
@@ -40,7 +49,12 @@ impl Server {
 
     /// The same with these lines of configuration.
     pub(crate) fn squid_with(user: &str, password: &str, lines: &str) -> Self {
-        Self::start("squid", "squid", |at, dir| {
+        Self::squid_on(V4, user, password, lines)
+    }
+
+    /// The same on another address.
+    pub(crate) fn squid_on(ip: IpAddr, user: &str, password: &str, lines: &str) -> Self {
+        Self::start("squid", "squid", ip, |at, dir| {
             let hash =
                 Command::new("openssl").args(["passwd", "-apr1", password]).output().expect("openssl runs").stdout;
             let users = write(dir, "users", &format!("{user}:{}", String::from_utf8(hash).expect("text")));
@@ -63,9 +77,14 @@ impl Server {
 
     /// The same with these arguments.
     pub(crate) fn microsocks_with(user: &str, password: &str, arguments: &[&str]) -> Self {
-        Self::start("microsocks", "microsocks", |at, _| {
-            let port = at.port().to_string();
-            let usual = ["-i", "127.0.0.1", "-p", &port, "-u", user, "-P", password];
+        Self::microsocks_on(V4, user, password, arguments)
+    }
+
+    /// The same on another address.
+    pub(crate) fn microsocks_on(ip: IpAddr, user: &str, password: &str, arguments: &[&str]) -> Self {
+        Self::start("microsocks", "microsocks", ip, |at, _| {
+            let (ip, port) = (ip.to_string(), at.port().to_string());
+            let usual = ["-i", &ip, "-p", &port, "-u", user, "-P", password];
             usual.iter().chain(arguments).map(|&argument| argument.to_owned()).collect()
         })
     }
@@ -77,12 +96,17 @@ impl Server {
 
     /// The same, which dials from this address.
     pub(crate) fn dante_from(from: &str) -> Self {
-        Self::start("danted", "dante-server", |at, dir| {
+        Self::dante_on(V4, &[from])
+    }
+
+    /// The same on another address, dialing from one of these.
+    pub(crate) fn dante_on(ip: IpAddr, from: &[&str]) -> Self {
+        Self::start("danted", "dante-server", ip, |at, dir| {
             let config = format!(
-                "logoutput: /dev/null\ninternal: 127.0.0.1 port = {}\nexternal: {from}\nclientmethod: none\n\
-                 socksmethod: none\nclient pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 }}\n\
-                 socks pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 }}\n",
-                at.port()
+                "logoutput: /dev/null\ninternal: {ip} port = {}\n{}clientmethod: none\nsocksmethod: none\n\
+                 client pass {{ from: 0/0 to: 0/0 }}\nsocks pass {{ from: 0/0 to: 0/0 }}\n",
+                at.port(),
+                from.iter().map(|from| format!("external: {from}\n")).collect::<String>()
             );
             let pid = dir.join("pid").display().to_string();
             vec!["-f".into(), write(dir, "danted.conf", &config), "-p".into(), pid]
@@ -91,19 +115,39 @@ impl Server {
 
     /// stunnel, which takes TLS with `certificate` and passes on to `to` what is inside.
     pub(crate) fn stunnel(certificate: &Certificate, to: SocketAddr) -> Self {
-        Self::start("stunnel4", "stunnel4", |at, dir| {
+        Self::stunnel_on(V4, certificate, to)
+    }
+
+    /// The same on another address.
+    pub(crate) fn stunnel_on(ip: IpAddr, certificate: &Certificate, to: SocketAddr) -> Self {
+        Self::start("stunnel4", "stunnel4", ip, |at, dir| {
             let config = format!(
                 "foreground = yes\npid =\nsyslog = no\ndebug = 4\nsocket = l:TCP_NODELAY=1\nsocket = r:TCP_NODELAY=1\n\
-                 [tls]\naccept = {at}\nconnect = {to}\ncert = {}\n",
+                 [tls]\naccept = {ip}:{}\nconnect = {}:{}\ncert = {}\n",
+                // Without brackets.
+                at.port(),
+                to.ip(),
+                to.port(),
                 certificate.chain().display()
             );
             vec![write(dir, "stunnel.conf", &config)]
         })
     }
 
-    fn start(program: &str, package: &str, arguments: impl Fn(SocketAddr, &Path) -> Vec<String>) -> Self {
+    /// `openssl s_server` with these options, for handshakes that fail.
+    pub(crate) fn openssl(certificate: &Certificate, options: &[&str]) -> Self {
+        Self::start("openssl", "openssl", V4, |at, _| {
+            let chain = certificate.chain().display().to_string();
+            // With -www it does not look at its standard input, which is at its end.
+            let own =
+                ["s_server", "-www", "-accept", &at.to_string(), "-cert", &chain, "-key", &chain].map(str::to_owned);
+            own.into_iter().chain(options.iter().map(|&option| option.to_owned())).collect()
+        })
+    }
+
+    fn start(program: &str, package: &str, ip: IpAddr, arguments: impl Fn(SocketAddr, &Path) -> Vec<String>) -> Self {
         let dir = tempfile::tempdir().expect("a scratch folder");
-        let address = TcpListener::bind("127.0.0.1:0").and_then(|held| held.local_addr()).expect("a free port");
+        let address = TcpListener::bind((ip, 0)).and_then(|held| held.local_addr()).expect("a free port");
         let log = std::fs::File::create(dir.path().join("log")).expect("a file");
         let process = Command::new(program)
             .args(arguments(address, dir.path()))
@@ -139,24 +183,41 @@ impl Drop for Server {
     }
 }
 
-/// A certificate for `proxy.test` and 127.0.0.1, and the authority that has issued it.
+/// A certificate for `proxy.test`, 127.0.0.1 and ::1, and the authority that has issued it.
 pub(crate) struct Certificate(TempDir);
 
 impl Certificate {
+    /// Valid now.
     pub(crate) fn make() -> Self {
+        Self::valid("20200101000000Z", "20991231000000Z")
+    }
+
+    /// Valid between these times.
+    pub(crate) fn valid(from: &str, until: &str) -> Self {
         let dir = tempfile::tempdir().expect("a scratch folder");
         let at = |name: &str| dir.path().join(name).display().to_string();
         let (authority, authority_key, leaf, leaf_key) = (at("ca.pem"), at("ca.key"), at("leaf.pem"), at("leaf.key"));
-        let key = "-x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
+        let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
         // Of a name of its own: two authorities of one name are one with two keys.
         let name = dir.path().file_name().expect("a name").to_string_lossy();
-        openssl(&format!("{key} -subj /CN={name} -keyout {authority_key} -out {authority}"));
+        openssl(&format!("req -x509 -days 2 {key} -subj /CN={name} -keyout {authority_key} -out {authority}"));
+        let request = write(dir.path(), "leaf.csr", "");
+        openssl(&format!("req {key} -subj /CN=proxy.test -keyout {leaf_key} -out {request}"));
+        // `openssl ca` alone takes times.
+        let (index, serial) = (write(dir.path(), "index", ""), write(dir.path(), "serial", "01"));
+        let config = format!(
+            "[ca]\ndefault_ca=own\n[own]\nnew_certs_dir={}\ndatabase={index}\nserial={serial}\ndefault_md=sha256\n\
+             policy=any\nx509_extensions=leaf\n[any]\ncommonName=supplied\n[leaf]\n\
+             basicConstraints=critical,CA:FALSE\nsubjectAltName=DNS:proxy.test,IP:127.0.0.1,IP:::1\n",
+            dir.path().display()
+        );
+        let config = write(dir.path(), "ca.cnf", &config);
         openssl(&format!(
-            "{key} -subj /CN=proxy.test -CA {authority} -CAkey {authority_key} -keyout {leaf_key} -out {leaf} \
-             -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:proxy.test,IP:127.0.0.1"
+            "ca -batch -notext -config {config} -cert {authority} -keyfile {authority_key} -startdate {from} \
+             -enddate {until} -in {request} -out {leaf}"
         ));
         let chain = [leaf_key, leaf].map(|file| std::fs::read_to_string(file).expect("a written file")).concat();
-        std::fs::write(dir.path().join("chain.pem"), chain).expect("a written file");
+        write(dir.path(), "chain.pem", &chain);
         Self(dir)
     }
 
@@ -166,15 +227,15 @@ impl Certificate {
     }
 
     /// The private key and the certificate.
-    fn chain(&self) -> PathBuf {
+    pub(crate) fn chain(&self) -> PathBuf {
         self.0.path().join("chain.pem")
     }
 }
 
 fn openssl(arguments: &str) {
-    let output = Command::new("openssl").arg("req").args(arguments.split_whitespace()).output();
+    let output = Command::new("openssl").args(arguments.split_whitespace()).output();
     let output = output.expect("these tests need openssl on the PATH (apt-get install openssl)");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn write(dir: &Path, name: &str, text: &str) -> String {

@@ -4,7 +4,7 @@
 //! reports as an error ends that script quietly: whether the gateway was right to close is for the test to say.
 
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -55,8 +55,8 @@ impl Upstream {
         Self::start_on("127.0.0.1:0", script)
     }
 
-    /// The same on another address.
-    pub(crate) fn start_on<F>(address: &str, script: F) -> Self
+    /// The same on another address than 127.0.0.1.
+    pub(crate) fn start_on<F>(address: impl ToSocketAddrs, script: F) -> Self
     where
         F: Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
     {
@@ -222,8 +222,10 @@ impl Conn {
     /// Sends back what comes, until the end, and ends then too.
     pub(crate) fn echo(&mut self) -> io::Result<()> {
         loop {
-            let Ok(bytes) = self.wire.exactly(1) else { return Ok(()) };
-            self.wire.send(bytes)?;
+            match self.wire.some() {
+                Ok(bytes) if !bytes.is_empty() => self.wire.send(bytes)?,
+                _ => return Ok(()),
+            }
         }
     }
 
@@ -271,8 +273,12 @@ impl Refusing {
         Self(socket)
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.local_addr().ok().and_then(|address| address.as_socket()).expect("bound")
+    }
+
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.0.local_addr().ok().and_then(|address| address.as_socket()).expect("bound"))
+        format!("http://{}", self.address())
     }
 
     pub(crate) fn id(&self) -> String {
@@ -297,7 +303,11 @@ impl Unreachable {
         Self { listener, _queue: queue }
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.local_addr().ok().and_then(|address| address.as_socket()).expect("bound")
+    }
+
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.listener.local_addr().ok().and_then(|address| address.as_socket()).expect("bound"))
+        format!("http://{}", self.address())
     }
 }

@@ -120,6 +120,15 @@ impl Wire {
         self.stream.write_all(bytes.as_ref())
     }
 
+    /// Sends bytes one by one.
+    pub(crate) fn dribble(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for byte in bytes {
+            std::thread::sleep(Duration::from_millis(1)); // so that each is a segment
+            self.send([*byte])?;
+        }
+        Ok(())
+    }
+
     /// Ends our direction.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)
@@ -186,6 +195,14 @@ impl Wire {
         Ok(self.unread.drain(..length).collect())
     }
 
+    /// Whatever has come, or comes next; nothing at the end of the stream.
+    pub(crate) fn some(&mut self) -> io::Result<Vec<u8>> {
+        if self.unread.is_empty() {
+            self.more()?;
+        }
+        Ok(std::mem::take(&mut self.unread))
+    }
+
     /// Everything up to and with `end`.
     pub(crate) fn until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         loop {
@@ -218,6 +235,21 @@ impl Wire {
         let read = self.more();
         self.stream.set_read_timeout(Some(PATIENCE)).expect("an open socket");
         self.unread.is_empty() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Passes on what comes from either side to the other, and the ends, until both have ended.
+    pub(crate) fn join(&mut self, far: &mut Wire) -> io::Result<()> {
+        far.send(std::mem::take(&mut self.unread))?;
+        self.send(std::mem::take(&mut far.unread))?;
+        let copy = |mut from: &TcpStream, mut to: &TcpStream| {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Write);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| copy(&self.stream, &far.stream));
+            copy(&far.stream, &self.stream);
+        });
+        Ok(())
     }
 
     fn more(&mut self) -> io::Result<usize> {
