@@ -5,6 +5,8 @@
 -- KEYS[3] zset  members set aside that return by themselves, score = "until_ms"
 -- KEYS[4] zset  candidates
 -- KEYS[5] hash  how often in a row members were set aside that are back
+-- KEYS[6] zset  eligible members that catch up slowly, scores as in KEYS[1]
+-- KEYS[7] zset  the same members, score = the turn at which each may be chosen next
 -- ARGV[1]       member
 -- ARGV[2] kind  "cooldown" or "unhealthy", which count in a row, "malformed" or "hand"
 -- ARGV[3]       reason, a sentence in UTF-8
@@ -13,7 +15,7 @@
 -- Returns the record, or "" when there was nothing to do: only "hand" takes a candidate, or one that is set aside already
 -- Writes  one command per key.  Cost  O(log m), m members in the largest key
 
-local set, parked, returns, candidates, streaks = unpack(KEYS)
+local set, parked, returns, candidates, streaks, ramping, turns = unpack(KEYS)
 local member, kind, reason, span, longest = unpack(ARGV)
 local counts_in_a_row = ({cooldown = 1, unhealthy = 1, malformed = 0, hand = 0})[kind]
 span, longest = tonumber(span), tonumber(longest)
@@ -21,7 +23,7 @@ if not counts_in_a_row or not reason or (span and not (span >= 0 and longest and
   return redis.error_reply('ERR park: needs a member, a kind, a reason and how long')
 end
 
-local count = redis.call('ZSCORE', set, member)
+local count = redis.call('ZSCORE', set, member) or redis.call('ZSCORE', ramping, member)
 local in_a_row = tonumber(redis.call('HGET', streaks, member)) or 0
 if not count then
   if kind ~= 'hand' then
@@ -51,5 +53,7 @@ else
 end
 redis.call('HDEL', streaks, member)
 redis.call('ZREM', candidates, member)
+redis.call('ZREM', ramping, member)
+redis.call('ZREM', turns, member)
 redis.call('ZREM', set, member)
 return record

@@ -4,19 +4,23 @@
 -- KEYS[3] zset  members set aside that return by themselves
 -- KEYS[4] zset  candidates
 -- KEYS[5] hash  how often in a row members were set aside that are back
+-- KEYS[6] zset  eligible members that catch up slowly
+-- KEYS[7] zset  the same members, score = the turn at which each may be chosen next
 -- ARGV[1..]     members
 -- Returns how many were there, as a string
 -- Writes  one deletion per key and member.  Cost  O(k log m), k members given, m in the largest key
 
-local set, parked, returns, candidates, streaks = unpack(KEYS)
+local set, parked, returns, candidates, streaks, ramping, turns = unpack(KEYS)
 local removed = 0
 for i = 1, #ARGV do
   local member = ARGV[i]
   local found = redis.call('ZREM', set, member)
     + redis.call('HDEL', parked, member)
     + redis.call('ZREM', candidates, member)
+    + redis.call('ZREM', ramping, member)
   redis.call('ZREM', returns, member)
   redis.call('HDEL', streaks, member)
+  redis.call('ZREM', turns, member)
   if found > 0 then
     removed = removed + 1
   end

@@ -10,6 +10,17 @@ local function weight_of(member)
   return weight and weight >= 1 and weight <= 1000 and weight or 1
 end
 
+-- The score with `more` allocations more, 1 or -1: by way of the number of allocations, which is whole, where there is a
+-- weight. From 2^50 on, one more is the same number.
+local function counted(member, score, more)
+  local weight = weight_of(member)
+  if weight == 1 then
+    return score + more
+  end
+  local count = math.floor(score * weight + 0.5)
+  return math.abs(count + math.min(more, 0)) < 2 ^ 50 and (count + more) / weight or score
+end
+
 -- The least score from `start` on that a whole number of allocations gives.
 local function placed(member, start)
   local weight = weight_of(member)

@@ -185,11 +185,19 @@ fn read_list(file: &PathBuf) -> Result<String, Exit> {
 /// A way to the pool; in Redis, one client for each call.
 fn connector(config: &config::Pool) -> impl Fn() -> Result<Pool, String> + Send + Sync + use<> {
     let config = config.clone();
-    let embedded = Embedded::new();
+    let ramp_every = config.ramps().then_some(config.ramp_every);
+    let mut embedded = Embedded::new();
+    if let Some(every) = ramp_every {
+        embedded = embedded.with_ramp(every);
+    }
     move || match &config.store {
         Store::Embedded => Ok(Pool::Embedded(embedded.clone())),
         Store::Redis(url) => {
-            Redis::connect(url.expose(), &config.key, config.timeout, config.prefetch).map(Pool::Redis)
+            let redis = Redis::connect(url.expose(), &config.key, config.timeout, config.prefetch)?;
+            Ok(Pool::Redis(match ramp_every {
+                Some(every) => redis.with_ramp(every),
+                None => redis,
+            }))
         }
     }
 }

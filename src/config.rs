@@ -96,6 +96,8 @@ pub struct Pool {
     pub initial: Initial,
     /// The count a member returns with that was set aside; never [`Initial::Count`].
     pub restore: Initial,
+    /// Of how many allocations a member gets one that catches up slowly, at least 2; for [`Initial::Ramp`].
+    pub ramp_every: u64,
     /// How far ahead of need to allocate; in Redis only.
     pub prefetch: Prefetch,
 }
@@ -277,6 +279,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 const KEY: &str = "evenkeel:{default}";
 /// Redis answers within milliseconds; whoever waits a second waits for one that is gone.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
+/// A twentieth: what a proxy gets that was away is hardly missed by the others, and no burst for its origins.
+const RAMP_EVERY: u64 = 20;
 /// A member that was taken out of the pool is used no longer than this.
 const PREFETCH_MAX_AGE: Duration = Duration::from_secs(1);
 /// Three lost SYNs (1 s, 2 s, 4 s) and the handshakes after them.
@@ -302,6 +306,8 @@ const MAX_ATTEMPTS: u64 = 64;
 const MAX_THREADS: u64 = 1024;
 /// Four script calls' worth, for each worker.
 const MAX_PREFETCH: u64 = 256;
+/// A pool of a million members, of which one catches up by its equal share.
+const MAX_RAMP_EVERY: u64 = 1_000_000;
 /// More than any descriptor limit.
 const MAX_CONNECTIONS: u64 = u32::MAX as u64;
 /// More than that is a load test of the judge.
@@ -330,6 +336,7 @@ fn read(reader: &mut Reader<'_>) -> Config {
         proxies: reader.list("pool.proxies", proxy),
         initial: reader.key("pool.initial", Initial::Min, initial),
         restore: reader.key("pool.restore", Initial::Min, restore),
+        ramp_every: reader.key("pool.ramp_every", RAMP_EVERY, value::whole(2..=MAX_RAMP_EVERY)),
         prefetch: Prefetch {
             count: reader.key("pool.prefetch", 0, value::whole(0..=MAX_PREFETCH)),
             max_age: reader.key("pool.prefetch_max_age", PREFETCH_MAX_AGE, value::timeout),
@@ -378,12 +385,13 @@ fn restore(value: &value::Value<'_>) -> Result<Initial, String> {
     policy(value).ok_or_else(|| format!("must be one of {}, not {value}", POLICIES.map(quoted).join(", ")))
 }
 
-const POLICIES: [(&str, Initial); 5] = [
+const POLICIES: [(&str, Initial); 6] = [
     ("min", Initial::Min),
     ("keep", Initial::Keep),
     ("median", Initial::Median),
     ("max", Initial::Max),
     ("zero", Initial::Zero),
+    ("ramp", Initial::Ramp),
 ];
 
 fn policy(value: &value::Value<'_>) -> Option<Initial> {
@@ -393,6 +401,13 @@ fn policy(value: &value::Value<'_>) -> Option<Initial> {
 
 fn quoted((word, _): (&str, Initial)) -> String {
     format!("\"{word}\"")
+}
+
+impl Pool {
+    /// Whether members may be catching up slowly, and so must be looked for when one is chosen.
+    pub fn ramps(&self) -> bool {
+        self.initial == Initial::Ramp || self.restore == Initial::Ramp
+    }
 }
 
 impl fmt::Debug for Pool {
@@ -405,6 +420,7 @@ impl fmt::Debug for Pool {
             .field("proxies", &proxies)
             .field("initial", &self.initial)
             .field("restore", &self.restore)
+            .field("ramp_every", &self.ramp_every)
             .field("prefetch", &self.prefetch)
             .finish()
     }

@@ -58,6 +58,9 @@ pub enum Initial {
     Median,
     /// The highest count in the set, 0 when it is empty: the others go first.
     Max,
+    /// Its own history, but as long as it is behind the lowest of the set it catches up slowly, by at most one of so many
+    /// allocations ([`Redis::with_ramp`], [`Embedded::with_ramp`]).
+    Ramp,
     /// None: everything goes to it until it has caught up.
     Zero,
     /// This many.
@@ -272,7 +275,7 @@ impl Pool {
         }
     }
 
-    /// Everyone eligible, least used first, equal counts in member order.
+    /// Everyone in the set, least used first, equal counts in member order.
     ///
     /// # Errors
     /// See [`PoolError`].
@@ -280,6 +283,17 @@ impl Pool {
         match self {
             Self::Embedded(pool) => Ok(pool.list()),
             Self::Redis(pool) => pool.list().await,
+        }
+    }
+
+    /// Everyone eligible who is behind and catches up slowly, and so is not in the set; least used first.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn ramping(&self) -> Result<Vec<Entry>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.ramping()),
+            Self::Redis(pool) => pool.ramping().await,
         }
     }
 

@@ -70,5 +70,5 @@ fn every_key_reaches_its_place() {
     assert!(matches!(&config.pool.store, Store::Redis(url) if url.expose() == "redis://redis.example/2"));
     assert_eq!((&config.pool.key[..], config.pool.timeout), ("other:{pool}", secs(5)));
     assert_eq!((config.pool.proxies, config.pool.initial), (vec!["http://10.0.0.7:3128".into()], Initial::Count(12)));
-    assert_eq!(config.pool.restore, Initial::Median);
+    assert_eq!((config.pool.restore, config.pool.ramp_every), (Initial::Median, 13));
 }

@@ -4,10 +4,15 @@ use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel::member::Name;
-use evenkeel::pool::{Initial, Kind, Parking, Pool, Stay};
+use evenkeel::pool::embedded::Embedded;
+use evenkeel::pool::redis::Redis;
+use evenkeel::pool::{Initial, Kind, Parking, Pool, Prefetch, Stay};
 use tokio::task::JoinSet;
 
-use crate::support::pool::{KEY, RECOVERY, allocate, connect, connect_to, counts, name, names, on_both, parking, take};
+use crate::support::pool::{
+    KEY, NONE_AHEAD, RECOVERY, TIMEOUT, allocate, connect, connect_ramping, connect_to, counts, futures_in_order, name,
+    names, on_both, parking, take,
+};
 use crate::support::redis::{Redis as Server, Reply, eventually};
 
 const AT_ONCE: Stay = Stay::For(Duration::ZERO);
@@ -197,6 +202,119 @@ async fn the_policy_says_with_which_count_a_member_returns() {
     .await;
 }
 
+/// How many of the first 1,000 allocations a member gets that was away while ten others had 10,000 each, or from 10,000 to
+/// 10,900 in steps of 100.
+#[tokio::test]
+async fn what_a_member_gets_that_was_away_is_what_the_policy_says() {
+    let server = Server::start();
+    for (policy, every, level, uneven) in [
+        (Initial::Keep, 20, 1_000, 1_000),
+        (Initial::Zero, 20, 1_000, 1_000),
+        (Initial::Min, 20, 91, 320),
+        (Initial::Median, 20, 91, 0),
+        (Initial::Max, 20, 91, 0),
+        (Initial::Ramp, 5, 200, 200),
+        (Initial::Ramp, 20, 91, 91), // no less than an equal share
+    ] {
+        for (step, expected) in [(0, level), (100, uneven)] {
+            server.cmd(&["FLUSHDB"]);
+            let pools = [Pool::Embedded(Embedded::new().with_ramp(every)), connect_ramping(&server, every)];
+            for pool in pools {
+                let away = name("a:1");
+                pool.add(std::slice::from_ref(&away), Initial::Min).await.unwrap();
+                pool.park(&away, &parking(Kind::Cooldown, AT_ONCE)).await.unwrap().unwrap();
+                for i in 0..10 {
+                    pool.add(&[name(&format!("p{i}:1"))], Initial::Count(10_000 + step * i)).await.unwrap();
+                }
+                pool.restore_due(10, policy).await.unwrap();
+                let taken = futures_in_order(1_000, || allocate(&pool, &[])).await;
+                let got = taken.iter().flatten().filter(|&member| *member == away).count();
+                assert_eq!(got, expected, "{policy:?}, steps of {step}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_catches_up_slowly_gets_its_turns_and_no_more_until_it_is_even() {
+    let server = Server::start();
+    for pool in [Pool::Embedded(Embedded::new().with_ramp(4)), connect_ramping(&server, 4)] {
+        let others: Vec<_> = (0..9).map(|i| name(&format!("p{i}:1"))).collect();
+        pool.add(&others, Initial::Count(10)).await.unwrap();
+        pool.add(&names(["a:1", "b:1?weight=2"]), Initial::Ramp).await.unwrap();
+        let ramping: Vec<_> = pool.ramping().await.unwrap().into_iter().map(|entry| entry.member).collect();
+        assert_eq!((ramping, pool.list().await.unwrap().len()), (names(["a:1", "b:1?weight=2"]), 9));
+        let mut taken = Vec::new();
+        while !pool.ramping().await.unwrap().is_empty() {
+            taken.extend(futures_in_order(7, || allocate(&pool, &[])).await.into_iter().flatten());
+            assert!(taken.len() < 1_000, "they do not catch up");
+        }
+        for member in names(["a:1", "b:1?weight=2"]) {
+            let turns: Vec<_> = (0..taken.len()).filter(|&i| taken[i] == member).collect();
+            let while_behind = if member == "a:1" { 10 } else { 20 };
+            assert!(turns.windows(2).take(while_behind).all(|pair| pair[1] - pair[0] >= 4), "{member:?}: {turns:?}");
+        }
+        let list = pool.list().await.unwrap();
+        assert_eq!(
+            (list.len(), list.iter().map(|entry| entry.allocations()).sum::<f64>()),
+            (11, 90.0 + taken.len() as f64)
+        );
+        assert!(list[10].count - list[0].count <= 1.0, "{list:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_pool_of_nobody_but_those_who_catch_up_still_serves() {
+    let server = Server::start();
+    for pool in [Pool::Embedded(Embedded::new().with_ramp(4)), connect_ramping(&server, 4)] {
+        pool.add(&names(["old:1"]), Initial::Count(10)).await.unwrap();
+        pool.add(&names(["a:1", "b:1"]), Initial::Ramp).await.unwrap();
+        // A retry takes whoever it has not tried, whoever's turn it is.
+        assert_eq!(take(&pool, 3).await, [Some(name("a:1")), Some(name("b:1")), Some(name("old:1"))]);
+        assert_eq!(allocate(&pool, &names(["old:1", "a:1"])).await.unwrap(), Some(name("b:1")));
+        pool.remove(&names(["old:1"])).await.unwrap();
+        assert_eq!(take(&pool, 4).await, names(["a:1", "a:1", "b:1", "a:1"]).into_iter().map(Some).collect::<Vec<_>>());
+        pool.park(&name("a:1"), &parking(Kind::Cooldown, Stay::UntilRestored)).await.unwrap().unwrap();
+        pool.remove(&names(["b:1"])).await.unwrap();
+        assert_eq!(take(&pool, 1).await, [None]);
+        // Into an empty set there is nothing to catch up with.
+        assert_eq!(pool.restore(&names(["a:1"]), Initial::Ramp).await.unwrap(), names(["a:1"]));
+        assert_eq!((pool.ramping().await.unwrap(), counts(&pool).await), (vec![], vec![(name("a:1"), 4.0)]));
+    }
+}
+
+/// A gateway that is configured otherwise must not leave them where nobody chooses them.
+#[tokio::test]
+async fn those_who_catch_up_join_the_set_where_nobody_ramps_any_more() {
+    let server = Server::start();
+    for (before, after) in
+        [(Pool::Embedded(Embedded::new()), None), (connect_ramping(&server, 4), Some(connect(&server)))]
+    {
+        let after = after.as_ref().unwrap_or(&before);
+        before.add(&names(["old:1"]), Initial::Count(10)).await.unwrap();
+        before.add(&names(["a:1"]), Initial::Ramp).await.unwrap();
+        assert_eq!(before.ramping().await.unwrap().len(), 1);
+        assert_eq!(after.restore_due(10, Initial::Min).await.unwrap(), [""; 0]);
+        assert_eq!((after.ramping().await.unwrap(), counts(after).await.len()), (vec![], 2));
+        assert_eq!(counts(after).await[0], (name("a:1"), 10.0));
+    }
+}
+
+#[tokio::test]
+async fn what_is_given_back_of_who_catches_up_is_undone() {
+    let server = Server::start();
+    let prefetch = Prefetch { count: 8, max_age: Duration::from_secs(60) };
+    let ahead = Redis::connect(&server.url(), KEY, TIMEOUT, prefetch).unwrap().with_ramp(2);
+    let (ahead, pool) = (Pool::Redis(ahead), connect_ramping(&server, 2));
+    pool.add(&names(["p:1", "q:1"]), Initial::Count(1_000)).await.unwrap();
+    pool.add(&names(["a:1?weight=3"]), Initial::Ramp).await.unwrap();
+    assert_eq!(take(&ahead, 1).await, [Some(name("a:1?weight=3"))]);
+    ahead.stop_prefetching().await.unwrap();
+    let ramping = pool.ramping().await.unwrap();
+    assert_eq!(ramping.iter().map(|entry| entry.allocations()).collect::<Vec<_>>(), [1.0]);
+    assert_eq!(counts(&pool).await, [(name("p:1"), 1_000.0), (name("q:1"), 1_000.0)]);
+}
+
 /// A member that somebody has put into the set is eligible, whatever else was known of it.
 #[tokio::test]
 async fn no_member_shows_in_two_states_when_another_tool_adds_it() {
@@ -349,7 +467,13 @@ async fn the_acl_of_the_readme_allows_all_that_is_needed() {
         line.split(' ').skip(2).map(|word| word.trim_matches('\'').replace("evenkeel:{default}", KEY)).collect();
     let server = Server::start();
     assert_eq!(server.cmd(&words), Reply::Simple("OK".to_owned()));
-    let pool = connect_to(&server.url().replace("redis://", "redis://evenkeel:s3cret@"));
+    let url = server.url().replace("redis://", "redis://evenkeel:s3cret@");
+    let ramping = Redis::connect(&url, KEY, TIMEOUT, NONE_AHEAD).unwrap().with_ramp(2);
+    let (pool, ramping) = (connect_to(&url), Pool::Redis(ramping));
+    pool.add(&names(["r:1", "t:1", "u:1"]), Initial::Count(3)).await.unwrap();
+    pool.add(&names(["s:1"]), Initial::Ramp).await.unwrap();
+    assert_eq!((take(&ramping, 12).await.len(), ramping.ramping().await.unwrap().len()), (12, 0));
+    pool.remove(&names(["r:1", "s:1", "t:1", "u:1"])).await.unwrap();
     pool.add(&names(["a:1", "b:1"]), Initial::Median).await.unwrap();
     pool.propose(&names(["c:1"])).await.unwrap();
     pool.reject(&names(["c:1"]), Some(Duration::ZERO)).await.unwrap();

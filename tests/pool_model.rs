@@ -8,7 +8,7 @@ use evenkeel::pool::embedded::Embedded;
 use evenkeel::pool::{Initial, Kind, Pool, Stay};
 use proptest::prelude::*;
 
-use crate::support::pool::{KEY, allocate, connect, futures_in_order, name, parking};
+use crate::support::pool::{KEY, allocate, connect, connect_ramping, futures_in_order, name, parking};
 use crate::support::redis::Redis as Server;
 
 /// What the pool is, in a few lines.
@@ -18,6 +18,11 @@ struct Model {
     parked: BTreeMap<Name, Record>,
     candidates: BTreeMap<Name, ()>,
     streaks: BTreeMap<Name, u32>,
+    /// Of how many turns those get one who catch up, where they are chosen.
+    ramp_every: Option<u64>,
+    /// Who catches up: score, and the turn at which it may be chosen next.
+    ramping: BTreeMap<Name, (f64, u64)>,
+    turn: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +35,30 @@ struct Record {
 
 impl Model {
     fn allocate(&mut self, tried: &[Name]) -> Option<Name> {
+        let Some(every) = self.ramp_every.filter(|_| !self.ramping.is_empty()) else {
+            return self.allocate_least_used(tried);
+        };
+        let untried = self.ramping.iter().filter(|(member, _)| !tried.contains(member));
+        let first = untried.map(|(member, (_, due))| (*due, member.clone())).min();
+        let is_due = first.as_ref().is_some_and(|(due, _)| *due <= self.turn + 1);
+        if let Some(member) = (!is_due).then(|| self.allocate_least_used(tried)).flatten() {
+            self.turn += 1;
+            return Some(member);
+        }
+        let (_, member) = first?;
+        self.turn += 1;
+        let score = raised(self.ramping.remove(&member)?.0, weight(&member));
+        self.sort();
+        if self.set.first().is_some_and(|(lowest, _)| score >= *lowest) {
+            self.set.push((score, member.clone()));
+        } else {
+            let due = self.turn + every.min((self.set.len() + self.ramping.len() + 1) as u64);
+            self.ramping.insert(member.clone(), (score, due));
+        }
+        Some(member)
+    }
+
+    fn allocate_least_used(&mut self, tried: &[Name]) -> Option<Name> {
         self.sort();
         let at = self.set.iter().position(|(_, member)| !tried.contains(member))?;
         let (score, member) = &mut self.set[at];
@@ -38,14 +67,13 @@ impl Model {
     }
 
     fn add(&mut self, members: &[Name], initial: Initial) -> u64 {
-        let start = self.start(initial).unwrap_or(0.0);
+        let start = self.start(initial);
         let mut added = 0;
         for member in
             members.iter().filter(|member| !self.parked.contains_key(*member)).cloned().collect::<HashSet<_>>()
         {
             self.candidates.remove(&member);
-            let place = placed(start, weight(&member));
-            added += u64::from(self.put(member, place));
+            added += u64::from(self.enter_new(member, initial, start));
         }
         added
     }
@@ -56,6 +84,7 @@ impl Model {
             self.streaks.remove(member);
             let found = [
                 self.take(member).is_some(),
+                self.ramping.remove(member).is_some(),
                 self.parked.remove(member).is_some(),
                 self.candidates.remove(member).is_some(),
             ];
@@ -66,7 +95,7 @@ impl Model {
 
     fn park(&mut self, member: &Name, kind: Kind, is_due: bool) -> Option<Record> {
         let old = self.parked.get(member).map(|record| (record.count, record.in_a_row));
-        let (count, before) = match self.take(member) {
+        let (count, before) = match self.take(member).or_else(|| self.ramping.remove(member).map(|(score, _)| score)) {
             Some(count) => (count, self.streaks.remove(member).unwrap_or(0)),
             None if kind == Kind::Hand => old.or(self.candidates.remove(member).map(|()| (0.0, 0)))?,
             None => return None,
@@ -79,27 +108,45 @@ impl Model {
 
     fn restore(&mut self, members: &[Name], initial: Initial, keeps_streak: bool) -> HashSet<Name> {
         let start = self.start(initial);
+        self.restore_from(members, initial, start, keeps_streak)
+    }
+
+    fn restore_from(
+        &mut self,
+        members: &[Name],
+        initial: Initial,
+        start: Option<f64>,
+        keeps_streak: bool,
+    ) -> HashSet<Name> {
         let mut restored = HashSet::new();
         for member in members {
             let Some(record) = self.parked.remove(member) else { continue };
             let place = start.map(|start| placed(start, weight(member)));
             let count = match (initial, place) {
+                (Initial::Ramp, _) => record.count,
                 (Initial::Zero | Initial::Count(_), Some(place)) => place,
                 (_, place) => record.count.max(place.unwrap_or(f64::NEG_INFINITY)),
             };
             if keeps_streak && record.in_a_row > 0 {
                 self.streaks.insert(member.clone(), record.in_a_row);
             }
-            self.put(member.clone(), count);
+            self.enter(member.clone(), count, initial, start);
             restored.insert(member.clone());
         }
         restored
     }
 
     fn restore_due(&mut self, initial: Initial) -> HashSet<Name> {
+        let start = self.start(initial);
+        if self.ramp_every.is_none() {
+            for (member, (score, _)) in std::mem::take(&mut self.ramping) {
+                let place = start.map_or(f64::NEG_INFINITY, |start| placed(start, weight(&member)));
+                self.put(member, score.max(place));
+            }
+        }
         let due: Vec<_> =
             self.parked.iter().filter(|(_, record)| record.is_due).map(|(name, _)| name.clone()).collect();
-        self.restore(&due, initial, true)
+        self.restore_from(&due, initial, start, true)
     }
 
     fn forgive(&mut self, members: &[Name]) -> u64 {
@@ -107,17 +154,19 @@ impl Model {
     }
 
     fn propose(&mut self, members: &[Name]) -> u64 {
-        let is_new = |member: &&Name| self.count(member).is_none() && !self.parked.contains_key(*member);
+        let is_new = |member: &&Name| {
+            self.count(member).is_none() && !self.ramping.contains_key(*member) && !self.parked.contains_key(*member)
+        };
         let new: Vec<_> = members.iter().filter(is_new).cloned().collect();
         new.into_iter().filter(|member| self.candidates.insert(member.clone(), ()).is_none()).count() as u64
     }
 
     fn accept(&mut self, members: &[Name], initial: Initial) -> u64 {
-        let start = self.start(initial).unwrap_or(0.0);
+        let start = self.start(initial);
         let mut accepted = 0;
         for member in members {
             if self.candidates.remove(member).is_some() {
-                accepted += u64::from(self.put(member.clone(), placed(start, weight(member))));
+                accepted += u64::from(self.enter_new(member.clone(), initial, start));
             }
         }
         accepted
@@ -138,6 +187,7 @@ impl Model {
     /// Somebody else's ZADD: in the set is eligible, whatever it was before.
     fn set_score(&mut self, member: &Name, score: f64) {
         self.take(member);
+        self.ramping.remove(member);
         self.parked.remove(member);
         self.candidates.remove(member);
         self.put(member.clone(), score);
@@ -148,7 +198,7 @@ impl Model {
         let at = |index: usize| self.set.get(index).map(|(count, _)| *count);
         match initial {
             Initial::Keep => None,
-            Initial::Min => at(0),
+            Initial::Min | Initial::Ramp => at(0),
             Initial::Median => at(self.set.len().saturating_sub(1) / 2),
             Initial::Max => at(self.set.len().saturating_sub(1)),
             Initial::Zero => Some(0.0),
@@ -158,6 +208,26 @@ impl Model {
 
     fn count(&self, member: &Name) -> Option<f64> {
         self.set.iter().find(|(_, old)| old == member).map(|(count, _)| *count)
+    }
+
+    fn enter_new(&mut self, member: Name, initial: Initial, start: Option<f64>) -> bool {
+        let count = match start {
+            Some(start) if initial != Initial::Ramp => placed(start, weight(&member)),
+            _ => 0.0,
+        };
+        self.enter(member, count, initial, start)
+    }
+
+    fn enter(&mut self, member: Name, count: f64, initial: Initial, start: Option<f64>) -> bool {
+        if self.ramping.contains_key(&member) || self.count(&member).is_some() {
+            return false;
+        }
+        match start {
+            Some(start) if initial == Initial::Ramp && count < start => {
+                self.ramping.insert(member, (count, 0)).is_none()
+            }
+            _ => self.put(member, count),
+        }
     }
 
     fn put(&mut self, member: Name, count: f64) -> bool {
@@ -267,8 +337,8 @@ pub(crate) fn any_score() -> impl Strategy<Value = f64> {
 }
 
 fn any_initial() -> impl Strategy<Value = Initial> {
-    use Initial::{Count, Keep, Max, Median, Min, Zero};
-    prop_oneof![prop::sample::select(vec![Keep, Min, Median, Max, Zero]), (0..6_u64).prop_map(Count),]
+    use Initial::{Count, Keep, Max, Median, Min, Ramp, Zero};
+    prop_oneof![3 => prop::sample::select(vec![Keep, Min, Median, Max, Ramp, Ramp, Zero]), 1 => (0..6_u64).prop_map(Count),]
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -292,9 +362,9 @@ fn any_step() -> impl Strategy<Value = Step> {
 type SetScore<'a> = &'a dyn Fn(&Name, f64);
 
 /// Takes the steps with the pool and with the model, and compares after each.
-async fn walk(pool: &Pool, steps: &[Step], set_score: Option<SetScore<'_>>) {
+async fn walk(pool: &Pool, ramp_every: Option<u64>, steps: &[Step], set_score: Option<SetScore<'_>>) {
     const LATER: Duration = Duration::from_secs(3600);
-    let mut model = Model::default();
+    let mut model = Model { ramp_every, ..Model::default() };
     for step in steps {
         match step {
             // At once: in Redis the first goes alone and the others share the calls after it.
@@ -348,6 +418,9 @@ async fn walk(pool: &Pool, steps: &[Step], set_score: Option<SetScore<'_>>) {
         model.sort();
         let listed: Vec<_> = pool.list().await.unwrap().into_iter().map(|e| (e.count, e.member)).collect();
         assert_eq!(listed, model.set, "after {step:?}");
+        let ramping: BTreeMap<_, _> = pool.ramping().await.unwrap().into_iter().map(|e| (e.member, e.count)).collect();
+        let expected = model.ramping.iter().map(|(name, (score, _))| (name.clone(), *score));
+        assert_eq!(ramping, expected.collect(), "after {step:?}");
         let parked: Vec<_> = pool.parked().await.unwrap();
         let parked: Vec<_> = parked.into_iter().map(|p| (p.member, p.count, p.kind, p.in_a_row)).collect();
         let expected = model.parked.iter().map(|(name, r)| (name.clone(), r.count, r.kind, r.in_a_row));
@@ -361,16 +434,24 @@ async fn walk(pool: &Pool, steps: &[Step], set_score: Option<SetScore<'_>>) {
 fn both_stores_do_what_the_model_does() {
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let redis = runtime.block_on(async { connect(&server) });
-    proptest!(ProptestConfig::with_cases(200), |(steps in prop::collection::vec(any_step(), 1..20))| {
+    const EVERY: u64 = 3;
+    let plain = runtime.block_on(async { connect(&server) });
+    let ramping = runtime.block_on(async { connect_ramping(&server, EVERY) });
+    let steps = prop::collection::vec(any_step(), 1..20);
+    proptest!(ProptestConfig::with_cases(250), |(steps in steps, ramps in any::<bool>())| {
         server.cmd(&["FLUSHDB"]);
         let set_score = |member: &Name, score: f64| {
             let score = format!("{score:e}");
             server.cmd(&[b"ZADD".as_slice(), KEY.as_bytes(), score.as_bytes(), member.as_ref()]);
         };
         runtime.block_on(async {
-            walk(&Pool::Embedded(Embedded::new()), &steps, None).await;
-            walk(&redis, &steps, Some(&set_score)).await;
+            if ramps {
+                walk(&Pool::Embedded(Embedded::new().with_ramp(EVERY)), Some(EVERY), &steps, None).await;
+                walk(&ramping, Some(EVERY), &steps, Some(&set_score)).await;
+            } else {
+                walk(&Pool::Embedded(Embedded::new()), None, &steps, None).await;
+                walk(&plain, None, &steps, Some(&set_score)).await;
+            }
         });
     });
 }

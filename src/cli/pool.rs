@@ -152,9 +152,12 @@ async fn named(pool: &Pool, urls: Vec<String>) -> Result<Vec<Name>, PoolError> {
     let mut members: Vec<Name> = urls.into_iter().map(Name::from).collect();
     if !ids.is_empty() {
         let eligible = pool.list().await?.into_iter().map(|entry| entry.member);
+        let ramping = pool.ramping().await?.into_iter().map(|entry| entry.member);
         let parked = pool.parked().await?.into_iter().map(|parked| parked.member);
         let candidates = pool.candidates().await?.into_iter().map(|candidate| candidate.member);
-        members.extend(eligible.chain(parked).chain(candidates).filter(|member| ids.contains(&member::id(member))));
+        members.extend(
+            eligible.chain(ramping).chain(parked).chain(candidates).filter(|member| ids.contains(&member::id(member))),
+        );
         // Only where somebody gave a member the form of an id is it one.
         let mut seen = HashSet::new();
         members.retain(|member| seen.insert(member.clone()));
@@ -184,7 +187,8 @@ async fn add(pool: &Pool, config: &Config, names: &[Name], skipped: usize, json:
 }
 
 async fn export(pool: &Pool, json: bool) -> Result<Vec<u8>, PoolError> {
-    let members = pool.list().await?.into_iter().map(|entry| entry.member);
+    let (set, ramping) = (pool.list().await?, pool.ramping().await?);
+    let members = set.into_iter().chain(ramping).map(|entry| entry.member);
     if json {
         let members = members.map(|name| Value::from(String::from_utf8_lossy(&name))).collect();
         return Ok(format!("{:#}\n", Value::Array(members)).into_bytes());

@@ -4,6 +4,7 @@
 //! add to it. A list that is added or removed is one operation.
 //! Not here: anything that outlives the process. Cost: O(log n) per allocation, no system call.
 
+mod ramp;
 mod state;
 
 use std::collections::HashMap;
@@ -29,6 +30,13 @@ impl Embedded {
     /// An empty pool whose members are chosen by what they have in flight, each at most `most` requests (0: any number).
     pub fn least_concurrent(most: u64) -> Self {
         Self { state: Arc::new(Mutex::new(State::least_concurrent(most))) }
+    }
+
+    /// Also chooses members that catch up slowly ([`Initial::Ramp`]), each at most once in `every` allocations.
+    #[must_use]
+    pub fn with_ramp(self, every: u64) -> Self {
+        self.state().ramp_every(every);
+        self
     }
 
     /// See [`super::Pool::allocate`].
@@ -100,6 +108,11 @@ impl Embedded {
     /// See [`super::Pool::list`].
     pub(super) fn list(&self) -> Vec<Entry> {
         self.state().list()
+    }
+
+    /// See [`super::Pool::ramping`].
+    pub(super) fn ramping(&self) -> Vec<Entry> {
+        self.state().ramping()
     }
 
     /// See [`super::Pool::parked`].

@@ -20,7 +20,7 @@ mod members;
 mod reply;
 mod scripts;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use fred::prelude::Value;
@@ -66,6 +66,8 @@ struct Shared {
     is_low: Notify,
     /// Held while a call of [`Shared::allocate_in_turn`] is under way.
     turn: tokio::sync::Mutex<()>,
+    /// Of how many turns a member gets one that catches up slowly, where there may be such.
+    ramp_every: OnceLock<u64>,
 }
 
 impl Redis {
@@ -85,6 +87,7 @@ impl Redis {
             ahead: Mutex::new(Ahead::new(prefetch)),
             is_low: Notify::new(),
             turn: tokio::sync::Mutex::default(),
+            ramp_every: OnceLock::new(),
         });
         let (waiting, queue) = mpsc::channel(MAX_WAITING);
         let worker = shared.clone();
@@ -96,6 +99,15 @@ impl Redis {
             }
         });
         Ok(Self { shared, waiting })
+    }
+
+    /// Also chooses members that catch up slowly ([`super::Initial::Ramp`]), each at most once in `every` allocations. All
+    /// gateways of a pool should do so, or none.
+    #[must_use]
+    pub fn with_ramp(self, every: u64) -> Self {
+        // Once only: whoever comes later has nothing else to say.
+        let _ = self.shared.ramp_every.set(every);
+        self
     }
 
     /// See [`super::Pool::allocate`]. The name is a slice of the buffer it was received in: copy it to keep it long.
@@ -204,7 +216,7 @@ impl Shared {
         for chunk in unused.chunks(CHUNK) {
             let args = chunk.iter().cloned().map(Value::from);
             number::<u64>(&string(
-                self.link.run(&scripts::GIVE_BACK, self.keys.set(), args, self.link.deadline()).await?,
+                self.link.run(&scripts::GIVE_BACK, self.keys.all(), args, self.link.deadline()).await?,
             )?)?;
         }
         Ok(())
@@ -214,10 +226,21 @@ impl Shared {
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One call of `lua/allocate.lua`: at most `n` members, in order.
+    /// One call of `lua/allocate.lua`, or `lua/ramp.lua`: at most `n` members, in order.
     async fn allocate(&self, n: usize, tried: &[Name], deadline: Instant) -> Result<Vec<Name>, PoolError> {
-        let args = std::iter::once(Value::from(n as i64)).chain(tried.iter().cloned().map(Value::from));
-        let members = strings(self.link.run(&scripts::ALLOCATE, self.keys.set(), args, deadline).await?)?;
+        let tried = tried.iter().cloned().map(Value::from);
+        let n_value = Value::from(n as i64);
+        let reply = match self.ramp_every.get() {
+            None => {
+                let args = std::iter::once(n_value).chain(tried);
+                self.link.run(&scripts::ALLOCATE, self.keys.set(), args, deadline).await?
+            }
+            Some(every) => {
+                let args = [n_value, every.to_string().into()].into_iter().chain(tried);
+                self.link.run(&scripts::RAMP, self.keys.all(), args, deadline).await?
+            }
+        };
+        let members = strings(reply)?;
         if members.len() > n { Err(nonsense()) } else { Ok(members) }
     }
 }

@@ -33,6 +33,12 @@ pub(crate) fn connect(server: &Server) -> Pool {
     connect_to(&server.url())
 }
 
+/// Where members may be catching up slowly.
+pub(crate) fn connect_ramping(server: &Server, every: u64) -> Pool {
+    let redis = Redis::connect(&server.url(), KEY, TIMEOUT, NONE_AHEAD).expect("a good URL");
+    Pool::Redis(redis.with_ramp(every))
+}
+
 /// Runs one body against an empty pool of each kind.
 pub(crate) async fn on_both(body: impl AsyncFn(Pool)) {
     eprintln!("embedded:");

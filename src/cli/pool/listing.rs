@@ -11,15 +11,17 @@ use crate::pool::{Candidate, Entry, Parked, Pool, PoolError};
 /// All members of a pool, by state.
 pub(super) struct Listing {
     eligible: Vec<Entry>,
+    ramping: Vec<Entry>,
     parked: Vec<Parked>,
     candidates: Vec<Candidate>,
     now_ms: u64,
 }
 
 pub(super) async fn read(pool: &Pool) -> Result<Listing, PoolError> {
-    let (eligible, parked, candidates) = (pool.list().await?, pool.parked().await?, pool.candidates().await?);
+    let (eligible, ramping) = (pool.list().await?, pool.ramping().await?);
+    let (parked, candidates) = (pool.parked().await?, pool.candidates().await?);
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    Ok(Listing { eligible, parked, candidates, now_ms })
+    Ok(Listing { eligible, ramping, parked, candidates, now_ms })
 }
 
 impl Listing {
@@ -27,10 +29,16 @@ impl Listing {
         if json { format!("{:#}\n", self.json()).into_bytes() } else { self.text().into_bytes() }
     }
 
+    /// Who gets requests, and as what.
+    fn entries(&self) -> impl Iterator<Item = (&Entry, &'static str)> {
+        let ramping = self.ramping.iter().map(|entry| (entry, "ramping"));
+        self.eligible.iter().map(|entry| (entry, "eligible")).chain(ramping)
+    }
+
     fn json(&self) -> Value {
-        let eligible = self.eligible.iter().map(|entry| {
+        let eligible = self.entries().map(|(entry, state)| {
             let mut shown = json!({"proxy": member::masked(&entry.member), "id": member::id(&entry.member),
-                "count": whole(entry.allocations()), "state": "eligible"});
+                "count": whole(entry.allocations()), "state": state});
             if entry.weight() > 1 {
                 shown["weight"] = entry.weight().into();
                 shown["score"] = entry.count.into();
@@ -56,8 +64,8 @@ impl Listing {
             let (id, proxy) = (member::id(member), member::masked(member));
             let _ = writeln!(text, "{count:>12}  {id:<11}  {state:<9}  {proxy}{told}");
         };
-        for entry in &self.eligible {
-            line(entry.allocations(), &entry.member, "eligible", "");
+        for (entry, state) in self.entries() {
+            line(entry.allocations(), &entry.member, state, "");
         }
         for parked in &self.parked {
             line(parked.allocations(), &parked.member, "parked", &self.told(parked));

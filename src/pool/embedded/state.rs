@@ -6,6 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::ramp::Ramp;
 use crate::member::Name;
 use crate::pool::count;
 use crate::pool::{Candidate, Entry, Initial, Kind, Parked, Parking, PoolError};
@@ -21,6 +22,8 @@ pub(super) struct State {
     candidates: BTreeMap<Name, u64>,
     /// How often in a row members were set aside that are back.
     streaks: HashMap<Name, u32>,
+    /// Eligible members that are not in the set, because they are behind and catch up slowly.
+    ramp: Ramp,
     /// Under least-concurrent.
     load: Option<Load>,
 }
@@ -37,7 +40,7 @@ struct Load {
 
 /// A score, as in Redis a double: from 2^53 on, one more is the same number. Never NaN.
 #[derive(Clone, Copy, PartialEq)]
-struct Count(f64);
+pub(super) struct Count(pub(super) f64);
 
 impl Count {
     /// With one allocation more.
@@ -74,22 +77,55 @@ impl State {
         self.load.is_some()
     }
 
-    /// `lua/allocate.lua`. Looks at no more members than were tried, and one.
+    /// See [`super::Embedded::with_ramp`].
+    pub(super) fn ramp_every(&mut self, every: u64) {
+        self.ramp.every = Some(every);
+    }
+
+    /// `lua/allocate.lua`, or `lua/ramp.lua`. Looks at no more members than were tried, and one.
     pub(super) fn allocate(&mut self, tried: &[Name]) -> Option<Name> {
+        if self.ramp.every.is_none() || self.ramp.is_empty() {
+            return self.take_least_used(tried);
+        }
+        let first = self.ramp.first(tried);
+        if let Some((member, true)) = first {
+            return self.take_ramping(member);
+        }
+        match self.take_least_used(tried) {
+            Some(member) => {
+                self.ramp.count_turn();
+                Some(member)
+            }
+            // Nobody else is left, and then nobody waits for it.
+            None => self.take_ramping(first?.0),
+        }
+    }
+
+    fn take_least_used(&mut self, tried: &[Name]) -> Option<Name> {
         let (count, member) = self.order.iter().find(|(_, member)| !tried.contains(member)).cloned()?;
         self.take(&member);
         self.put(member.clone(), count.raised(&member));
         Some(member)
     }
 
+    fn take_ramping(&mut self, member: Name) -> Option<Name> {
+        let count = self.ramp.take(&member)?.raised(&member);
+        self.ramp.count_turn();
+        match self.order.first() {
+            Some((lowest, _)) if count >= *lowest => self.put(member.clone(), count),
+            _ => self.ramp.put_back(member.clone(), count, self.order.len()),
+        }
+        Some(member)
+    }
+
     /// `lua/add.lua`
     pub(super) fn add(&mut self, members: &[Name], initial: Initial) -> u64 {
-        let start = self.newcomer(initial);
+        let start = self.start(initial);
         let mut added = 0;
         for member in members {
             if !self.parked.contains_key(member) {
                 self.candidates.remove(member);
-                added += u64::from(self.put_new(member, start.placed(member)));
+                added += u64::from(self.enter_new(member, initial, start));
             }
         }
         added
@@ -101,6 +137,7 @@ impl State {
         for member in members {
             self.streaks.remove(member);
             let was_there = self.take(member).is_some()
+                || self.ramp.take(member).is_some()
                 || self.unpark(member).is_some()
                 || self.candidates.remove(member).is_some();
             removed += u64::from(was_there);
@@ -111,7 +148,7 @@ impl State {
     /// `lua/park.lua`
     pub(super) fn park(&mut self, member: &Name, parking: &Parking, now_ms: u64) -> Option<Parked> {
         let Parking { kind, reason, stay } = parking;
-        let (count, streak) = match self.take(member) {
+        let (count, streak) = match self.take(member).or_else(|| self.ramp.take(member)) {
             Some(Count(count)) => (count, self.streaks.remove(member).unwrap_or_default()),
             None if *kind != Kind::Hand => return None,
             None => match self.unpark(member) {
@@ -144,12 +181,19 @@ impl State {
 
     /// `lua/restore_due.lua`
     pub(super) fn restore_due(&mut self, most: usize, initial: Initial, now_ms: u64) -> Vec<Name> {
+        let left = if self.ramp.every.is_none() { most } else { 0 };
+        let left: Vec<Name> = self.ramp.iter().take(left).map(|(member, _)| member.clone()).collect();
         let due = self.returns.iter().take_while(|&&(until, _)| until <= now_ms).take(most);
         let due: Vec<Name> = due.map(|(_, member)| member.clone()).collect();
-        if due.is_empty() {
+        if due.is_empty() && left.is_empty() {
             return due;
         }
         let start = self.start(initial);
+        for member in left {
+            if let Some(count) = self.ramp.take(&member) {
+                self.put_new(&member, start.map_or(count, |start| start.placed(&member).max(count)));
+            }
+        }
         for member in &due {
             if let Some(in_a_row @ 1..) = self.bring_back(member, initial, start) {
                 self.streaks.insert(member.clone(), in_a_row);
@@ -168,6 +212,7 @@ impl State {
         let mut proposed = 0;
         for member in members {
             let is_known = self.counts.contains_key(member)
+                || self.ramp.contains(member)
                 || self.parked.contains_key(member)
                 || self.candidates.contains_key(member);
             if !is_known {
@@ -180,11 +225,11 @@ impl State {
 
     /// `lua/accept.lua`
     pub(super) fn accept(&mut self, members: &[Name], initial: Initial) -> u64 {
-        let start = self.newcomer(initial);
+        let start = self.start(initial);
         let mut accepted = 0;
         for member in members {
             if self.candidates.remove(member).is_some() {
-                accepted += u64::from(self.put_new(member, start.placed(member)));
+                accepted += u64::from(self.enter_new(member, initial, start));
             }
         }
         accepted
@@ -230,6 +275,12 @@ impl State {
         self.order.iter().map(|(count, member)| Entry { member: member.clone(), count: count.0 }).collect()
     }
 
+    pub(super) fn ramping(&self) -> Vec<Entry> {
+        let mut ramping: Vec<_> = self.ramp.iter().collect();
+        ramping.sort_unstable_by_key(|&(member, count)| (count, member));
+        ramping.into_iter().map(|(member, count)| Entry { member: member.clone(), count: count.0 }).collect()
+    }
+
     pub(super) fn parked(&self) -> Vec<Parked> {
         self.parked.values().cloned().collect()
     }
@@ -243,10 +294,11 @@ impl State {
         let record = self.unpark(member)?;
         let own = Count(record.count);
         let count = match start {
+            Some(_) if initial == Initial::Ramp => own,
             Some(start) if initial.is_number() || start.placed(member) > own => start.placed(member),
             _ => own,
         };
-        self.put_new(member, count);
+        self.enter(member, count, initial, start);
         Some(record.in_a_row)
     }
 
@@ -254,7 +306,7 @@ impl State {
     fn start(&self, initial: Initial) -> Option<Count> {
         let found = match initial {
             Initial::Keep => None,
-            Initial::Min => self.order.first(),
+            Initial::Min | Initial::Ramp => self.order.first(),
             Initial::Median => self.order.iter().nth(self.order.len().saturating_sub(1) / 2),
             Initial::Max => self.order.last(),
             Initial::Zero => return Some(Count(0.0)),
@@ -263,8 +315,25 @@ impl State {
         found.map(|(count, _)| *count)
     }
 
-    fn newcomer(&self, initial: Initial) -> Count {
-        self.start(initial).unwrap_or(Count(0.0))
+    /// Lets a newcomer in; whether it is one.
+    fn enter_new(&mut self, member: &Name, initial: Initial, start: Option<Count>) -> bool {
+        let count = match start {
+            Some(start) if initial != Initial::Ramp => start.placed(member),
+            _ => Count(0.0),
+        };
+        self.enter(member, count, initial, start)
+    }
+
+    /// Lets a member in that has had `count`; whether it was not there. What `start` was asked for by `initial`.
+    fn enter(&mut self, member: &Name, count: Count, initial: Initial, start: Option<Count>) -> bool {
+        if self.ramp.contains(member) || self.counts.contains_key(member) {
+            return false;
+        }
+        match start {
+            Some(start) if initial == Initial::Ramp && count < start => self.ramp.put(member.clone(), count),
+            _ => self.put(member.clone(), count),
+        }
+        true
     }
 
     /// Whether it was not there.

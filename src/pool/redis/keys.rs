@@ -3,12 +3,21 @@
 use fred::prelude::Value;
 
 /// Every key, in the order in which the scripts that move members take them.
-pub(super) struct Keys([Value; 5]);
+pub(super) struct Keys([Value; 8]);
 
 impl Keys {
     pub(super) fn of(key: &str) -> Self {
         let derived = |suffix| Value::from(format!("{key}:{suffix}"));
-        Self([key.into(), derived("parked"), derived("returns"), derived("candidates"), derived("streaks")])
+        Self([
+            key.into(),
+            derived("parked"),
+            derived("returns"),
+            derived("candidates"),
+            derived("streaks"),
+            derived("ramping"),
+            derived("ramping:turns"),
+            derived("ramping:turn"),
+        ])
     }
 
     pub(super) fn all(&self) -> &[Value] {
@@ -28,5 +37,10 @@ impl Keys {
     /// The sorted set of candidates.
     pub(super) fn candidates(&self) -> &Value {
         &self.0[3]
+    }
+
+    /// The sorted set of those who catch up slowly.
+    pub(super) fn ramping(&self) -> &Value {
+        &self.0[5]
     }
 }

@@ -52,7 +52,8 @@ impl Redis {
     /// See [`crate::pool::Pool::restore_due`].
     pub(in crate::pool) async fn restore_due(&self, most: usize, initial: Initial) -> Result<Vec<Name>, PoolError> {
         let most = Value::from(most.clamp(1, CHUNK) as i64);
-        strings(self.run(&scripts::RESTORE_DUE, [policy(initial), most]).await?)
+        let ramps = if self.shared.ramp_every.get().is_some() { "ramps" } else { "" };
+        strings(self.run(&scripts::RESTORE_DUE, [policy(initial), most, Value::from_static_str(ramps)]).await?)
     }
 
     /// See [`crate::pool::Pool::forgive`].
@@ -79,10 +80,13 @@ impl Redis {
     /// See [`crate::pool::Pool::list`]. Up to 10,000 members are one consistent reading. A larger pool is read in pages
     /// of that size, so that no reply blocks Redis for long; counts that change meanwhile show as of their page.
     pub(in crate::pool) async fn list(&self) -> Result<Vec<Entry>, PoolError> {
-        let counts = self.scores(&self.shared.keys.set()[0]).await?;
-        let mut entries: Vec<Entry> = counts.into_iter().map(|(member, count)| Entry { member, count }).collect();
-        entries.sort_unstable_by(|a, b| a.count.total_cmp(&b.count).then_with(|| a.member.cmp(&b.member)));
-        Ok(entries)
+        Ok(entries(self.scores(&self.shared.keys.set()[0]).await?))
+    }
+
+    /// See [`crate::pool::Pool::ramping`].
+    pub(in crate::pool) async fn ramping(&self) -> Result<Vec<Entry>, PoolError> {
+        let ramping = self.scores(self.shared.keys.ramping()).await?;
+        Ok(entries(self.without_eligible(ramping.into_iter().collect()).await?))
     }
 
     /// See [`crate::pool::Pool::candidates`].
@@ -196,6 +200,13 @@ impl Redis {
     }
 }
 
+/// Least used first.
+fn entries(counts: impl IntoIterator<Item = (Name, f64)>) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = counts.into_iter().map(|(member, count)| Entry { member, count }).collect();
+    entries.sort_unstable_by(|a, b| a.count.total_cmp(&b.count).then_with(|| a.member.cmp(&b.member)));
+    entries
+}
+
 /// As the scripts call it.
 fn policy(initial: Initial) -> Value {
     match initial {
@@ -203,6 +214,7 @@ fn policy(initial: Initial) -> Value {
         Initial::Min => Value::from_static_str("min"),
         Initial::Median => Value::from_static_str("median"),
         Initial::Max => Value::from_static_str("max"),
+        Initial::Ramp => Value::from_static_str("ramp"),
         Initial::Zero => Value::from_static_str("0"),
         Initial::Count(count) => Value::from(count.to_string()),
     }

@@ -13,6 +13,16 @@ macro_rules! script {
 }
 
 script!(ALLOCATE = "allocate");
+/// The one script that calls another: under "ramp", choosing the least-used is only a part of it.
+pub(super) static RAMP: LazyLock<Script> = LazyLock::new(|| {
+    Script::from_lua(concat!(
+        "local function allocate(KEYS, ARGV)\n",
+        include_str!("../../../lua/allocate.lua"),
+        "end\n",
+        include_str!("../../../lua/weight.lua"),
+        include_str!("../../../lua/ramp.lua"),
+    ))
+});
 script!(GIVE_BACK = "weight", "give_back");
 script!(ADD = "weight", "start", "add");
 script!(REMOVE = "remove");

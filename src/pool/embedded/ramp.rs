@@ -1,0 +1,65 @@
+//! Members that are behind and catch up slowly, each by at most one of so many allocations: `lua/ramp.lua` in memory.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::state::Count;
+use crate::member::Name;
+
+/// Who catches up, and whose turn is when. Invariant: `turns` holds exactly the (turn, member) pairs of `members`.
+#[derive(Default)]
+pub(super) struct Ramp {
+    /// Of how many turns a member gets one; `None` where nobody is chosen here.
+    pub(super) every: Option<u64>,
+    members: HashMap<Name, (Count, u64)>,
+    turns: BTreeSet<(u64, Name)>,
+    /// Turns so far.
+    turn: u64,
+}
+
+impl Ramp {
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    pub(super) fn contains(&self, member: &Name) -> bool {
+        self.members.contains_key(member)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Name, Count)> {
+        self.members.iter().map(|(member, (count, _))| (member, *count))
+    }
+
+    /// Its first turn is the next.
+    pub(super) fn put(&mut self, member: Name, count: Count) {
+        self.put_at(member, count, 0);
+    }
+
+    pub(super) fn take(&mut self, member: &Name) -> Option<Count> {
+        let (member, (count, due)) = self.members.remove_entry(member)?;
+        self.turns.remove(&(due, member));
+        Some(count)
+    }
+
+    /// Whose turn is first, and whether it has come.
+    pub(super) fn first(&self, tried: &[Name]) -> Option<(Name, bool)> {
+        let (due, member) = self.turns.iter().find(|(_, member)| !tried.contains(member))?;
+        Some((member.clone(), *due <= self.turn + 1))
+    }
+
+    /// Somebody has been chosen, here or in the set.
+    pub(super) fn count_turn(&mut self) {
+        self.turn += 1;
+    }
+
+    /// The next turn of a member that has just had one, beside a set of so many: no later than with an equal share.
+    pub(super) fn put_back(&mut self, member: Name, count: Count, set: usize) {
+        let share = set + self.members.len() + 1;
+        let every = self.every.unwrap_or(2).min(share as u64);
+        self.put_at(member, count, self.turn + every);
+    }
+
+    fn put_at(&mut self, member: Name, count: Count, due: u64) {
+        self.turns.insert((due, member.clone()));
+        self.members.insert(member, (count, due));
+    }
+}
