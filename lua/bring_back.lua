@@ -4,7 +4,7 @@
 -- Whether it was set aside, and is back. `start` is what start_of gave for `policy`; a member that has had more keeps its
 -- count, unless the policy is a number. Who is in the set by other ways has that count, and only the record goes.
 local function bring_back(member, policy, start, keeps_streak)
-  local parked, returns, streaks = KEYS[2], KEYS[3], KEYS[5]
+  local parked, returns, streaks, trials = KEYS[2], KEYS[3], KEYS[5], KEYS[10]
   local record = redis.call('HGET', parked, member)
   local is_back = false
   if record then
@@ -22,6 +22,7 @@ local function bring_back(member, policy, start, keeps_streak)
     end
   end
   redis.call('ZREM', returns, member)
+  redis.call('ZREM', trials, member)
   return is_back
 end
 

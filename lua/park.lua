@@ -7,6 +7,8 @@
 -- KEYS[5] hash  how often in a row members were set aside that are back
 -- KEYS[6] zset  eligible members that catch up slowly, scores as in KEYS[1]
 -- KEYS[7] zset  the same members, score = the turn at which each may be chosen next
+-- KEYS[9] zset  eligible members that failed their last requests
+-- KEYS[10] zset  members set aside for failing: one that is set aside anew waits for no trial
 -- ARGV[1]       member
 -- ARGV[2] kind  "cooldown" or "unhealthy", which count in a row, "malformed" or "hand"
 -- ARGV[3]       reason, a sentence in UTF-8
@@ -15,7 +17,7 @@
 -- Returns the record, or "" when there was nothing to do: only "hand" takes a candidate, or one that is set aside already
 -- Writes  one command per key.  Cost  O(log m), m members in the largest key
 
-local set, parked, returns, candidates, streaks, ramping, turns = unpack(KEYS)
+local set, parked, candidates, streaks, ramping = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6]
 local member, kind, reason, span, longest = unpack(ARGV)
 local counts_in_a_row = ({cooldown = 1, unhealthy = 1, malformed = 0, hand = 0})[kind]
 span, longest = tonumber(span), tonumber(longest)
@@ -42,18 +44,4 @@ in_a_row = in_a_row + counts_in_a_row
 
 local now = now_ms()
 local till = span and now + math.min(span * 2 ^ math.max(in_a_row - 1, 0), longest)
-local record = write_record(count, reason, now, kind, in_a_row, till)
-
--- The hash first: an error rolls nothing back, and a lack of memory is an error at the first write only.
-redis.call('HSET', parked, member, record)
-if till then
-  redis.call('ZADD', returns, till, member)
-else
-  redis.call('ZREM', returns, member)
-end
-redis.call('HDEL', streaks, member)
-redis.call('ZREM', candidates, member)
-redis.call('ZREM', ramping, member)
-redis.call('ZREM', turns, member)
-redis.call('ZREM', set, member)
-return record
+return set_aside(member, count, kind, reason, in_a_row, now, till, false)

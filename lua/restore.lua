@@ -4,6 +4,7 @@
 -- KEYS[3] zset  members set aside that return by themselves
 -- KEYS[6] zset  eligible members that catch up slowly, scores as in KEYS[1]
 -- KEYS[7] zset  the same members, score = the turn at which each may be chosen next
+-- KEYS[10] zset  members set aside for failing, that wait for a trial
 -- ARGV[1]       the count they return with: "keep" (their own), "min", "median" or "max" (the larger of their own and
 --               that of the set before this call), or a score; each at the next one that a whole number of its
 --               allocations gives. Or "ramp": their own, and if that is behind, among those who catch up slowly

@@ -41,7 +41,7 @@ pub struct Config {
     pub upstream: Upstream,
     /// Further attempts after a failure.
     pub retry: Retry,
-    /// How members are tried.
+    /// When members are set aside for failing, and how they are tried.
     pub health: Health,
     /// What is written to standard error.
     pub log: Log,
@@ -124,9 +124,17 @@ pub struct Retry {
     pub replay_bytes: usize,
 }
 
-/// `[health]`: how members are tried.
+/// `[health]`: when members are set aside for failing, for how long, and how they are tried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
+    /// After so many failures in a row: 1 to 999; 0: never.
+    pub park_after: u32,
+    /// For how long the first time.
+    pub cooldown: Duration,
+    /// Doubled for each time in a row, but never longer than this; no less than `cooldown`.
+    pub max_cooldown: Duration,
+    /// At most so many percent of the pool: 1 to 100.
+    pub max_parked: u8,
     /// What is asked for through them, best of a judge.
     pub url: Option<Url>,
     /// The longest one may take for everything.
@@ -295,6 +303,14 @@ const ATTEMPTS: u32 = 3;
 const DEADLINE: Duration = Duration::from_secs(15);
 /// Forms and API calls fit; uploads, kept per request in memory, do not.
 const REPLAY_BYTES: usize = 64 << 10;
+/// As Envoy has it: fewer would hit proxies over a few unlucky targets in a row, and each one more costs a client a retry.
+const PARK_AFTER: u32 = 5;
+/// A restart, a changed address, a provider's hiccup: most trouble is over or will last.
+const COOLDOWN: Duration = Duration::from_secs(30);
+/// A proxy that is dead for good costs one request in so much time.
+const MAX_COOLDOWN: Duration = Duration::from_secs(10 * 60);
+/// Two of three may go, as `retry.attempts` has it; the rest bears up to 3.3 times its load.
+const MAX_PARKED: u8 = 70;
 /// As long as dialing alone may take for a client; a proxy that needs longer serves nobody.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Enough for ten thousand in a few minutes when most of them are dead, and little for a judge to bear.
@@ -310,6 +326,8 @@ const MAX_PREFETCH: u64 = 256;
 const MAX_RAMP_EVERY: u64 = 1_000_000;
 /// More than any descriptor limit.
 const MAX_CONNECTIONS: u64 = u32::MAX as u64;
+/// The pool counts no further.
+const MAX_PARK_AFTER: u64 = 999;
 /// More than that is a load test of the judge.
 const MAX_PARALLEL: u64 = 10_000;
 /// Bytes of one body in memory, times every request that runs.
@@ -352,7 +370,14 @@ fn read(reader: &mut Reader<'_>) -> Config {
         deadline: reader.key("retry.deadline", DEADLINE, value::duration),
         replay_bytes: reader.key("retry.replay_bytes", REPLAY_BYTES, value::bytes(MAX_REPLAY_BYTES)),
     };
+    let cooldown = reader.key("health.cooldown", COOLDOWN, value::timeout);
     let health = Health {
+        park_after: reader.key("health.park_after", PARK_AFTER, value::whole(0..=MAX_PARK_AFTER)),
+        cooldown,
+        max_cooldown: reader.key("health.max_cooldown", MAX_COOLDOWN.max(cooldown), |value| {
+            no_less(value, "health.cooldown", cooldown)
+        }),
+        max_parked: reader.key("health.max_parked", MAX_PARKED, value::percent),
         url: reader.key("health.url", None, value::page),
         timeout: reader.key("health.timeout", HEALTH_TIMEOUT, value::timeout),
         parallel: reader.key("health.parallel", HEALTH_PARALLEL, value::whole(1..=MAX_PARALLEL)),
@@ -370,6 +395,11 @@ impl ProxyStatus {
             _ => Err(format!(r#"must be "always", "errors" or "never", not {value}"#)),
         }
     }
+}
+
+fn no_less(value: &value::Value<'_>, key: &str, least: Duration) -> Result<Duration, String> {
+    let span = value::timeout(value)?;
+    if span < least { Err(format!("must be no less than {key}, which is {least:?}, not {value}")) } else { Ok(span) }
 }
 
 fn initial(value: &value::Value<'_>) -> Result<Initial, String> {

@@ -33,7 +33,7 @@ const MOST_ADDRESSES: usize = 16;
 /// A connection through `member`, which leads to `to` if the member is no HTTP proxy.
 ///
 /// # Errors
-/// [`Failure::Dns`], [`Failure::Refused`], [`Failure::DialTimeout`]; [`Failure::AtLimit`] without descriptors; those of
+/// [`Failure::Dns`], [`Failure::Refused`], [`Failure::Unbound`], [`Failure::DialTimeout`]; [`Failure::AtLimit`] without descriptors; those of
 /// [`tls::connect`] and [`socks::open`], and in a chain of [`tunnel::ask`], each with its hop.
 pub(crate) async fn connect(member: &Member, to: &Authority, deadline: Instant) -> Result<Stream, Failure> {
     // On the heap: it is much, seldom needed, and every request would carry the room for it.
@@ -166,10 +166,9 @@ async fn tcp(
     addresses.retain(|address| from.is_none_or(|from| from.is_ipv4() == address.is_ipv4()));
     let socket = match addresses[..] {
         [] => return Err(Failure::Unroutable("it has no address of the family to dial from")),
-        [only] => within(deadline, peer, connect_from(from, only)).await?,
-        _ => within(deadline, peer, connect_any(&addresses, from, deadline)).await?,
-    };
-    let socket = socket.map_err(|error| Failure::from_dial(peer, error))?;
+        [only] => within(deadline, peer, connect_from(peer, from, only)).await?,
+        _ => within(deadline, peer, connect_any(peer, &addresses, from, deadline)).await?,
+    }?;
     // Refused only on a socket that is already gone, which the first write reports better.
     let _ = socket.set_nodelay(true);
     Ok(socket)
@@ -192,15 +191,20 @@ async fn resolve(peer: Peer, host: &Host, port: u16, deadline: Instant) -> Resul
 
 /// Dials one address after the other, the next as soon as one has failed or has had a head start; the first that connects is
 /// taken (RFC 8305 §5). There is at least one. The error is the last.
-async fn connect_any(addresses: &[SocketAddr], from: Option<IpAddr>, deadline: Instant) -> io::Result<TcpStream> {
+async fn connect_any(
+    peer: Peer,
+    addresses: &[SocketAddr],
+    from: Option<IpAddr>,
+    deadline: Instant,
+) -> Result<TcpStream, Failure> {
     let mut to_come = by_turns(addresses);
     let mut attempts = JoinSet::new();
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    let mut last = Failure::Refused(peer, io::ErrorKind::NotFound.into());
     loop {
         // Where time is short, each gets a share of it.
         let share = deadline.saturating_duration_since(Instant::now()) / (to_come.len() as u32).max(1);
         if let Some(address) = to_come.next() {
-            attempts.spawn(connect_from(from, address));
+            attempts.spawn(connect_from(peer, from, address));
         }
         tokio::select! {
             biased;
@@ -223,11 +227,15 @@ fn by_turns(addresses: &[SocketAddr]) -> std::vec::IntoIter<SocketAddr> {
     turns.copied().take(MOST_ADDRESSES).collect::<Vec<_>>().into_iter()
 }
 
-async fn connect_from(from: Option<IpAddr>, to: SocketAddr) -> io::Result<TcpStream> {
-    let Some(from) = from else { return TcpStream::connect(to).await };
-    let socket = if from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.bind(SocketAddr::new(from, 0))?;
-    socket.connect(to).await
+async fn connect_from(peer: Peer, from: Option<IpAddr>, to: SocketAddr) -> Result<TcpStream, Failure> {
+    let failed = |error| Failure::from_dial(peer, error);
+    let Some(from) = from else { return TcpStream::connect(to).await.map_err(failed) };
+    let socket = if from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(failed)?;
+    socket.bind(SocketAddr::new(from, 0)).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrNotAvailable => Failure::Unbound(error),
+        _ => failed(error),
+    })?;
+    socket.connect(to).await.map_err(failed)
 }
 
 #[cfg(test)]

@@ -1,29 +1,34 @@
 //! Every way a request can fail, and the only table of what the client is told.
 //!
-//! | failure | side | status | RFC 9209 error | repeat? |
-//! |---|---|---|---|---|
-//! | [`Failure::PoolEmpty`] | gateway | 503 | destination_unavailable | no: nobody is left |
-//! | [`Failure::PoolBusy`] | gateway | 503 | connection_limit_reached | no: everybody is at the limit |
-//! | [`Failure::Store`] | gateway | 503 | proxy_internal_error | no |
-//! | [`Failure::AtLimit`] | gateway | 503 | connection_limit_reached | no |
-//! | [`Failure::BadRequest`], [`Failure::TooLarge`] | client | 400, 414, 431 | http_request_error | no: nothing was chosen |
-//! | [`Failure::ClientSlow`] | client | 408 | http_request_error | no |
-//! | [`Failure::Loop`] | client | 502 | proxy_loop_detected | no |
-//! | [`Failure::Dns`] | upstream | 502 | dns_error | yes |
-//! | [`Failure::Refused`] | upstream | 502 | connection_refused | yes |
-//! | [`Failure::DialTimeout`] | upstream | 504 | connection_timeout | yes |
-//! | [`Failure::Tls`] | upstream | 502 | tls_protocol_error | yes, if safe |
-//! | [`Failure::Certificate`] | upstream | 502 | tls_certificate_error | yes |
-//! | [`Failure::Login`] | upstream | 502 | proxy_configuration_error | yes |
-//! | [`Failure::NotSocks`] | upstream | 502 | http_protocol_error | yes |
-//! | [`Failure::SocksRefused`] | upstream | 502 | connection_refused | yes |
-//! | [`Failure::Unroutable`] | upstream | 502 | destination_ip_unroutable | yes |
-//! | [`Failure::Hop`] | as what failed there | | | |
-//! | [`Failure::Closed`] | upstream | 502 | connection_terminated | yes, if safe |
-//! | [`Failure::Nonsense`] | upstream | 502 | http_protocol_error | yes, if safe |
-//! | [`Failure::HeadTimeout`] | upstream | 504 | http_response_timeout | no: the client has waited enough |
-//! | [`Failure::Credentials`] | upstream | 502 | proxy_configuration_error, received-status=407 | yes, if safe |
-//! | [`Failure::TunnelRefused`] | upstream | 502 | connection_refused, received-status=… | yes |
+//! | failure | side | status | RFC 9209 error | repeat? | tells against the member |
+//! |---|---|---|---|---|---|
+//! | [`Failure::PoolEmpty`] | gateway | 503 | destination_unavailable | no: nobody is left | – |
+//! | [`Failure::PoolBusy`] | gateway | 503 | connection_limit_reached | no: everybody is at the limit | – |
+//! | [`Failure::Store`] | gateway | 503 | proxy_internal_error | no | – |
+//! | [`Failure::AtLimit`] | gateway | 503 | connection_limit_reached | no | – |
+//! | [`Failure::BadRequest`], [`Failure::TooLarge`] | client | 400, 414, 431 | http_request_error | no: nothing was chosen | – |
+//! | [`Failure::ClientSlow`] | client | 408 | http_request_error | no | – |
+//! | [`Failure::Loop`] | client | 502 | proxy_loop_detected | no | – |
+//! | [`Failure::Dns`] | upstream | 502 | dns_error | yes | if it is its name |
+//! | [`Failure::Refused`] | upstream | 502 | connection_refused | yes | if it was dialed |
+//! | [`Failure::Unbound`] | upstream | 502 | connection_refused | yes | yes |
+//! | [`Failure::DialTimeout`] | upstream | 504 | connection_timeout | yes | if it was dialed |
+//! | [`Failure::Tls`] | upstream | 502 | tls_protocol_error | yes, if safe | yes |
+//! | [`Failure::Certificate`] | upstream | 502 | tls_certificate_error | yes | yes |
+//! | [`Failure::Login`] | upstream | 502 | proxy_configuration_error | yes | yes |
+//! | [`Failure::NotSocks`] | upstream | 502 | http_protocol_error | yes | yes |
+//! | [`Failure::SocksRefused`] | upstream | 502 | connection_refused | yes | 7: it has no CONNECT |
+//! | [`Failure::Unroutable`] | upstream | 502 | destination_ip_unroutable | yes | – |
+//! | [`Failure::Hop`] | as what failed there | | | | all, before the last hop |
+//! | [`Failure::Closed`] | upstream | 502 | connection_terminated | yes, if safe | yes, if it is who speaks |
+//! | [`Failure::Nonsense`] | upstream | 502 | http_protocol_error | yes, if safe | yes, if it is who speaks |
+//! | [`Failure::HeadTimeout`] | upstream | 504 | http_response_timeout | no: the client has waited enough | yes, if it is who speaks |
+//! | [`Failure::Credentials`] | upstream | 502 | proxy_configuration_error, received-status=407 | yes, if safe | yes |
+//! | [`Failure::TunnelRefused`] | upstream | 502 | connection_refused, received-status=… | yes | 401, 402, 405, 429, 501, 505, 3xx |
+//!
+//! What tells against a member is what it would do to every request: an origin that cannot be reached, or that is slow behind a
+//! SOCKS proxy, is no fault of the member, and a CONNECT is refused with 403, 502 or 503 for the target's sake as well. Who speaks
+//! is the upstream proxy, or the origin once a SOCKS or direct member has connected to it.
 //!
 //! RFC 9209 knows no SOCKS: what is not SOCKS gets the name of what is not HTTP. What "safe" means is decided in [`crate::retry`].
 
@@ -59,6 +64,8 @@ pub(crate) enum Failure {
     Dns(Peer, #[source] io::Error),
     #[error("{0} cannot be connected to: {1}")]
     Refused(Peer, #[source] io::Error),
+    #[error("the target cannot be connected to from its address: {0}")]
+    Unbound(#[source] io::Error),
     #[error("{0} could not be reached within {within:?}", within = in_ms(*.1))]
     DialTimeout(Peer, Duration),
     #[error("TLS with {0} failed: {1}")]
@@ -73,9 +80,9 @@ pub(crate) enum Failure {
     SocksRefused(u8),
     #[error("the target cannot be reached this way: {0}")]
     Unroutable(&'static str),
-    /// At this hop of a chain, counted from 1.
-    #[error("hop {0}: {1}")]
-    Hop(usize, #[source] Box<Failure>),
+    /// At this hop of a chain, counted from 1, and whether there is another behind it.
+    #[error("hop {0}: {2}")]
+    Hop(usize, bool, #[source] Box<Failure>),
     #[error("the upstream proxy closed the connection before a whole response head")]
     Closed,
     #[error("the upstream proxy sent something that is not HTTP/1.1")]
@@ -102,6 +109,15 @@ pub(crate) enum Peer {
     Target,
 }
 
+impl Peer {
+    fn blame(self) -> Blame {
+        match self {
+            Self::Proxy => Blame::Member,
+            Self::Target => Blame::Others,
+        }
+    }
+}
+
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -119,6 +135,17 @@ pub(crate) enum Side {
     Upstream,
 }
 
+/// Whom a failure tells against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// The member.
+    Member,
+    /// Whoever speaks at the other end of the connection.
+    Speaker,
+    /// The origin, the client or this gateway.
+    Others,
+}
+
 /// A failure's row in the table above.
 pub(crate) struct Row {
     pub(crate) side: Side,
@@ -127,44 +154,64 @@ pub(crate) struct Row {
     pub(crate) error: &'static str,
     /// Whether another member could do better; whether that is safe is another question.
     pub(crate) repeatable: bool,
+    pub(crate) blame: Blame,
 }
 
 impl Failure {
     pub(crate) fn row(&self) -> Row {
+        use Blame::{Member, Others, Speaker};
         use Side::{Client, Gateway, Upstream};
         use StatusCode as S;
-        let (side, status, error, repeatable) = match self {
-            Self::Hop(_, failure) => return failure.row(),
-            Self::PoolEmpty => (Gateway, S::SERVICE_UNAVAILABLE, "destination_unavailable", false),
-            Self::PoolBusy => (Gateway, S::SERVICE_UNAVAILABLE, "connection_limit_reached", false),
-            Self::Store(_) => (Gateway, S::SERVICE_UNAVAILABLE, "proxy_internal_error", false),
-            Self::AtLimit => (Gateway, S::SERVICE_UNAVAILABLE, "connection_limit_reached", false),
-            Self::BadRequest(_) => (Client, S::BAD_REQUEST, "http_request_error", false),
-            Self::TooLarge(status) => (Client, *status, "http_request_error", false),
-            Self::ClientSlow => (Client, S::REQUEST_TIMEOUT, "http_request_error", false),
-            Self::Loop => (Client, S::BAD_GATEWAY, "proxy_loop_detected", false),
-            Self::Dns(..) => (Upstream, S::BAD_GATEWAY, "dns_error", true),
-            Self::Refused(..) => (Upstream, S::BAD_GATEWAY, "connection_refused", true),
-            Self::DialTimeout(..) => (Upstream, S::GATEWAY_TIMEOUT, "connection_timeout", true),
-            Self::Tls(..) => (Upstream, S::BAD_GATEWAY, "tls_protocol_error", true),
-            Self::Certificate(..) => (Upstream, S::BAD_GATEWAY, "tls_certificate_error", true),
-            Self::Login => (Upstream, S::BAD_GATEWAY, "proxy_configuration_error", true),
-            Self::NotSocks => (Upstream, S::BAD_GATEWAY, "http_protocol_error", true),
-            Self::SocksRefused(_) => (Upstream, S::BAD_GATEWAY, "connection_refused", true),
-            Self::Unroutable(_) => (Upstream, S::BAD_GATEWAY, "destination_ip_unroutable", true),
-            Self::Closed => (Upstream, S::BAD_GATEWAY, "connection_terminated", true),
-            Self::Nonsense => (Upstream, S::BAD_GATEWAY, "http_protocol_error", true),
-            Self::HeadTimeout(_) => (Upstream, S::GATEWAY_TIMEOUT, "http_response_timeout", false),
-            Self::Credentials => (Upstream, S::BAD_GATEWAY, "proxy_configuration_error", true),
-            Self::TunnelRefused(_) => (Upstream, S::BAD_GATEWAY, "connection_refused", true),
+        let (side, status, error, repeatable, blame) = match self {
+            Self::Hop(_, leads_on, failure) => {
+                let row = failure.row();
+                // What cannot be reached behind it is the next hop, which the member has chosen.
+                return if *leads_on && row.side == Upstream { Row { blame: Member, ..row } } else { row };
+            }
+            Self::PoolEmpty => (Gateway, S::SERVICE_UNAVAILABLE, "destination_unavailable", false, Others),
+            Self::PoolBusy => (Gateway, S::SERVICE_UNAVAILABLE, "connection_limit_reached", false, Others),
+            Self::Store(_) => (Gateway, S::SERVICE_UNAVAILABLE, "proxy_internal_error", false, Others),
+            Self::AtLimit => (Gateway, S::SERVICE_UNAVAILABLE, "connection_limit_reached", false, Others),
+            Self::BadRequest(_) => (Client, S::BAD_REQUEST, "http_request_error", false, Others),
+            Self::TooLarge(status) => (Client, *status, "http_request_error", false, Others),
+            Self::ClientSlow => (Client, S::REQUEST_TIMEOUT, "http_request_error", false, Others),
+            Self::Loop => (Client, S::BAD_GATEWAY, "proxy_loop_detected", false, Others),
+            Self::Dns(peer, _) => (Upstream, S::BAD_GATEWAY, "dns_error", true, peer.blame()),
+            Self::Refused(peer, error) => {
+                // No port is left here to dial from: the peer has not heard of it.
+                let is_own = error.kind() == io::ErrorKind::AddrNotAvailable;
+                let blame = if is_own { Others } else { peer.blame() };
+                (Upstream, S::BAD_GATEWAY, "connection_refused", true, blame)
+            }
+            Self::Unbound(_) => (Upstream, S::BAD_GATEWAY, "connection_refused", true, Member),
+            Self::DialTimeout(peer, _) => (Upstream, S::GATEWAY_TIMEOUT, "connection_timeout", true, peer.blame()),
+            Self::Tls(peer, _) => (Upstream, S::BAD_GATEWAY, "tls_protocol_error", true, peer.blame()),
+            Self::Certificate(peer, _) => (Upstream, S::BAD_GATEWAY, "tls_certificate_error", true, peer.blame()),
+            Self::Login => (Upstream, S::BAD_GATEWAY, "proxy_configuration_error", true, Member),
+            Self::NotSocks => (Upstream, S::BAD_GATEWAY, "http_protocol_error", true, Member),
+            Self::SocksRefused(code) => {
+                let blame = if *code == socks::NO_SUCH_COMMAND { Member } else { Others };
+                (Upstream, S::BAD_GATEWAY, "connection_refused", true, blame)
+            }
+            Self::Unroutable(_) => (Upstream, S::BAD_GATEWAY, "destination_ip_unroutable", true, Others),
+            Self::Closed => (Upstream, S::BAD_GATEWAY, "connection_terminated", true, Speaker),
+            Self::Nonsense => (Upstream, S::BAD_GATEWAY, "http_protocol_error", true, Speaker),
+            Self::HeadTimeout(_) => (Upstream, S::GATEWAY_TIMEOUT, "http_response_timeout", false, Speaker),
+            Self::Credentials => (Upstream, S::BAD_GATEWAY, "proxy_configuration_error", true, Member),
+            Self::TunnelRefused(status) => {
+                // Wants money, a login or patience, or has no tunnels: that is so whatever the target.
+                let is_its_own = matches!(status, 300..=399 | 401 | 402 | 405 | 429 | 501 | 505);
+                let blame = if is_its_own { Member } else { Others };
+                (Upstream, S::BAD_GATEWAY, "connection_refused", true, blame)
+            }
         };
-        Row { side, status, error, repeatable }
+        Row { side, status, error, repeatable, blame }
     }
 
     /// The status the upstream proxy answered with, where that is the failure (RFC 9209 §2.1.5).
     pub(crate) fn received_status(&self) -> Option<u16> {
         match self {
-            Self::Hop(_, failure) => failure.received_status(),
+            Self::Hop(.., failure) => failure.received_status(),
             Self::Credentials => Some(407),
             Self::TunnelRefused(status) => Some(*status),
             _ => None,
@@ -173,8 +220,9 @@ impl Failure {
 
     /// The same with the hop of `member` where it happened, if it is a chain and to blame.
     pub(crate) fn at_hop(self, member: &Member, hop: usize) -> Self {
-        let says_where = matches!(self, Self::Hop(..)) || member.way().count() == 1;
-        if says_where || self.row().side != Side::Upstream { self } else { Self::Hop(hop, Box::new(self)) }
+        let hops = member.way().count();
+        let says_where = matches!(self, Self::Hop(..)) || hops == 1;
+        if says_where || self.row().side != Side::Upstream { self } else { Self::Hop(hop, hop < hops, Box::new(self)) }
     }
 
     /// The connection to an upstream proxy broke with this error: TLS says why, TCP does not.

@@ -26,10 +26,11 @@ use tokio_util::sync::CancellationToken;
 use crate::answer::{Answer, Connection};
 use crate::client::Client;
 use crate::config::{Config, ProxyStatus};
-use crate::error::{Failure, Side};
+use crate::error::{Blame, Failure, Side};
 use crate::forward::{self, Missed, Received};
 use crate::head::{self, Plain};
 use crate::headers::{self, Wishes};
+use crate::health::{Trial, Watch};
 use crate::line::{Gone, Line};
 use crate::member::{self, Name};
 use crate::plain::Fate;
@@ -52,6 +53,7 @@ pub(crate) struct Worker {
     pub(crate) config: Arc<Config>,
     pub(crate) pool: Pool,
     pub(crate) upstreams: Upstreams,
+    pub(crate) watch: Arc<Watch>,
     pub(crate) http: http1::Builder,
     /// How many pipes there may be for bulk tunnels, in the whole process.
     pub(crate) pipes: Arc<Semaphore>,
@@ -85,11 +87,11 @@ impl Worker {
     pub(crate) fn new(
         config: Arc<Config>,
         pool: Pool,
+        watch: Arc<Watch>,
         max_idle: usize,
         pipes: Arc<Semaphore>,
         listening: std::net::SocketAddr,
         via: Option<Via>,
-        drain: CancellationToken,
     ) -> Self {
         let mut http = http1::Builder::new();
         // The client's deadlines are kept in crate::client; a timer here would be a second one per request.
@@ -100,7 +102,18 @@ impl Worker {
             .max_headers(MAX_FIELDS)
             .max_buf_size(MAX_BUFFER);
         let upstreams = Upstreams::new(max_idle, config.upstream.idle_timeout);
-        Self { config, pool, upstreams, http, pipes, drain, is_draining: AtomicBool::new(false), listening, via }
+        Self {
+            config,
+            pool,
+            upstreams,
+            watch,
+            http,
+            pipes,
+            drain: CancellationToken::new(),
+            is_draining: AtomicBool::new(false),
+            listening,
+            via,
+        }
     }
 
     /// The value of this gateway's `Via`, if it adds one.
@@ -217,6 +230,7 @@ async fn forward(
         let limits = &worker.config.upstream;
         match forward::send(&worker.upstreams, &upstream, to, request, source, limits, attempts.number > 1).await {
             Ok(received) => {
+                attempts.served(&upstream);
                 return relay(client, received, upstream, to, &mut attempts, source, record).await;
             }
             Err(missed) => attempts.failed(upstream, missed, source.is_kept())?,
@@ -311,6 +325,7 @@ async fn find_tunnel(
         let (to, head) = request.head_for(&upstream.member, worker.via());
         match tunnel::open(&upstream.member, to, head, worker.config.upstream.dial_timeout).await {
             Ok((mut far, mut reply)) => {
+                attempts.served(&upstream);
                 far.lease = attempts.take_lease();
                 // What a proxy says of itself here (its exit address, a session) is for the client to read.
                 attempts.sign_bytes(&mut reply, &upstream);
@@ -335,6 +350,8 @@ pub(crate) struct Attempts<'a> {
     tried: Vec<Name>,
     /// Of the attempt under way, until what it has brought takes it.
     lease: Lease,
+    /// If the attempt under way is one.
+    trial: Option<Box<Trial>>,
     last: Option<Box<Failed>>,
 }
 
@@ -347,6 +364,7 @@ impl<'a> Attempts<'a> {
             number: 0,
             tried: Vec::new(),
             lease: Lease::default(),
+            trial: None,
             last: None,
         }
     }
@@ -354,6 +372,12 @@ impl<'a> Attempts<'a> {
     /// Allocates the next member that was not tried yet. One that cannot be parsed is set aside on the way.
     pub(crate) async fn next(&mut self) -> Result<Arc<Upstream>, Failed> {
         self.number += 1;
+        if self.number == 1
+            && self.worker.watch.is_due()
+            && let Some(upstream) = Box::pin(self.try_member()).await
+        {
+            return Ok(upstream);
+        }
         loop {
             let (name, lease) = match self.worker.pool.allocate(&self.tried).await {
                 Ok(Some(chosen)) => chosen,
@@ -372,6 +396,23 @@ impl<'a> Attempts<'a> {
             if self.started.elapsed() >= self.worker.config.retry.deadline {
                 return Err(self.last_failure_or(Failure::PoolEmpty));
             }
+        }
+    }
+
+    /// A member that was set aside for failing and waits for a request to try it.
+    async fn try_member(&mut self) -> Option<Arc<Upstream>> {
+        let trial = self.worker.watch.start_trial(&self.worker.pool).await?;
+        let upstream = self.worker.upstreams.get(trial.member()).ok()?;
+        self.trial = Some(Box::new(trial));
+        Some(upstream)
+    }
+
+    /// An answer has come through this member.
+    pub(crate) fn served(&mut self, upstream: &Upstream) {
+        if let Some(trial) = self.trial.take() {
+            trial.passed();
+        } else if self.worker.watch.is_listening() {
+            self.worker.watch.served(upstream.member.name());
         }
     }
 
@@ -412,6 +453,13 @@ impl<'a> Attempts<'a> {
             body_is_kept,
         };
         let goes_on = retry::is_allowed(&missed.failure, &attempt, &self.worker.config.retry);
+        let trial = self.trial.take();
+        if self.tells_against(&upstream, &missed) {
+            match trial {
+                Some(trial) => trial.missed(missed.failure.to_string()),
+                None => self.worker.watch.failed(upstream.member.name(), || missed.failure.to_string()),
+            }
+        }
         tracing::debug!(
             proxy = upstream.member.id(),
             attempt = self.number,
@@ -432,6 +480,19 @@ impl<'a> Attempts<'a> {
         } else {
             Err(failed)
         }
+    }
+
+    /// Whether another request would have fared no better through this member.
+    fn tells_against(&self, upstream: &Upstream, missed: &Missed) -> bool {
+        let is_connecting = missed.progress == Progress::Unsent || self.method == Method::CONNECT;
+        // A connection that was kept too long says nothing.
+        let is_stale = missed.was_reused && matches!(missed.failure, Failure::Closed | Failure::Nonsense);
+        !is_stale
+            && match missed.failure.row().blame {
+                Blame::Member => true,
+                Blame::Speaker => is_connecting || upstream.member.is_http_proxy(),
+                Blame::Others => false,
+            }
     }
 
     /// Says in the answer which upstream proxy it came through.

@@ -109,7 +109,10 @@ async fn answer(
         let upstream = attempts.next().await?;
         gateway::note_choice(record, &upstream, attempts.number);
         match attempt(line, request, &attempts, &upstream).await? {
-            Ok((socket, opening)) => break (upstream, socket, opening),
+            Ok((socket, opening)) => {
+                attempts.served(&upstream);
+                break (upstream, socket, opening);
+            }
             Err(missed) => attempts.failed(upstream, missed, true)?,
         }
     };

@@ -8,7 +8,7 @@
 //! ```text
 //!             accept                park
 //! candidate ─────────▶ eligible ◀─────────▶ set aside      remove: from each of them
-//!     ▲ propose            ▲ add    restore, restore_due
+//!     ▲ propose            ▲ add    restore, restore_due, report
 //! ```
 //!
 //! Choosing reserves nothing and knows nothing of success or latency; a retry is one more allocation.
@@ -21,6 +21,7 @@ mod ahead;
 mod count;
 mod lease;
 mod parked;
+mod report;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub use ahead::Prefetch;
 pub(crate) use count::weight;
 pub use lease::Lease;
 pub use parked::{Kind, Parked, Parking, Stay};
+pub use report::{Care, Change, Look, Outcome, Report};
 
 use crate::member::Name;
 use embedded::Embedded;
@@ -227,6 +229,53 @@ impl Pool {
         match self {
             Self::Embedded(pool) => Ok(pool.forgive(members)),
             Self::Redis(pool) => pool.forgive(members).await,
+        }
+    }
+
+    /// Takes note of what has become of requests, in this order, at most 1,000; who fails too often in a row is set aside,
+    /// and who passes a trial is back. Returns what followed.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn report(&self, reports: &[Report], care: &Care) -> Result<Vec<Change>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.report(reports, care)),
+            Self::Redis(pool) => pool.report(reports, care).await,
+        }
+    }
+
+    /// Takes the member that was set aside for failing and has waited longest for its trial, for one request; its count goes
+    /// up by one. Until [`Pool::report`] has heard what became of it, nobody else gets it, for no longer than `lease`.
+    /// Also tells whether another one waits. `None`: nobody waits.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn try_next(&self, lease: Duration) -> Result<Option<(Name, bool)>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.try_next(lease)),
+            Self::Redis(pool) => pool.try_next(lease).await,
+        }
+    }
+
+    /// Who has failed, from where another look ended on ([`Look::next`]; 0: from the beginning), at most so many (1 to 1,000).
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn look(&self, from: u64, most: usize) -> Result<Look, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.look(from, most)),
+            Self::Redis(pool) => pool.look(from, most).await,
+        }
+    }
+
+    /// How often in a row eligible members have failed; those that have not are left out.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn failures(&self) -> Result<HashMap<Name, u64>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.failures()),
+            Self::Redis(pool) => pool.failures().await,
         }
     }
 

@@ -24,6 +24,7 @@ use crate::client;
 use crate::config::{self, Config};
 use crate::error::{Failure, is_out_of_descriptors};
 use crate::gateway::{Via, Worker};
+use crate::health::Watch;
 use crate::pool::Pool;
 
 /// Connections the kernel completes while every worker is busy.
@@ -103,11 +104,17 @@ pub fn workers(config: &config::Gateway) -> usize {
 /// Serves until `shutdown` is cancelled, then drains: accepts no more, finishes what runs within
 /// `gateway.drain_timeout`, and returns.
 ///
-/// `connect` gives each worker its pool; it is called inside the worker's runtime.
+/// `connect` gives each worker its pool; it is called inside the worker's runtime. `watch` hears what becomes of requests.
 ///
 /// # Errors
 /// The first worker that could not start.
-pub fn run<F>(config: Config, listeners: Listeners, connect: F, shutdown: CancellationToken) -> Result<(), String>
+pub fn run<F>(
+    config: Config,
+    listeners: Listeners,
+    connect: F,
+    watch: Arc<Watch>,
+    shutdown: CancellationToken,
+) -> Result<(), String>
 where
     F: Fn() -> Result<Pool, String> + Send + Sync + 'static,
 {
@@ -128,7 +135,7 @@ where
     });
     let threads = listeners.listeners.into_iter().zip(handovers).enumerate().map(|(index, (listener, handover))| {
         let (config, crowd, via, pipes) = (config.clone(), crowd.clone(), via.clone(), pipes.clone());
-        let (connect, shutdown) = (connect.clone(), shutdown.clone());
+        let (connect, shutdown, watch) = (connect.clone(), shutdown.clone(), watch.clone());
         let address = listeners.address;
         let body = move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -139,7 +146,7 @@ where
             let result = runtime.block_on(async {
                 let pool = connect()?;
                 let max_idle = (crowd.limit / count).clamp(1, MOST_IDLE);
-                let worker = Worker::new(config, pool, max_idle, pipes, address, via, CancellationToken::new());
+                let worker = Worker::new(config, pool, watch, max_idle, pipes, address, via);
                 let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
                 Acceptor { worker: Arc::new(worker), crowd, index, clients: TaskTracker::new() }
                     .run(listener, handover, shutdown)

@@ -155,6 +155,9 @@ fn check_reply_4([version, code]: [u8; 2]) -> Result<(), Failure> {
     }
 }
 
+/// The proxy makes no connections at all (RFC 1928 §6).
+pub(crate) const NO_SUCH_COMMAND: u8 = 7;
+
 /// What a refusal's code means (RFC 1928 §6, and SOCKS4's one).
 pub(crate) fn reason(code: u8) -> &'static str {
     match code {
@@ -164,7 +167,7 @@ pub(crate) fn reason(code: u8) -> &'static str {
         4 => "host unreachable",
         5 => "connection refused",
         6 => "time to live expired",
-        7 => "it cannot do that",
+        NO_SUCH_COMMAND => "it cannot do that",
         8 => "it cannot use such an address",
         91 => "rejected or failed",
         _ => "for a reason that has no name",

@@ -4,11 +4,13 @@
 //! Not here: what is on a request's way. Cost: one call a second, which looks at one key when nothing is due.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
 use crate::config;
+use crate::health::Watch;
 use crate::member;
 use crate::pool::{Initial, Pool};
 
@@ -23,19 +25,22 @@ const MAX_CALLS: usize = 100;
 pub(crate) struct Upkeep {
     pool: Pool,
     restore: Initial,
+    watch: Arc<Watch>,
 }
 
 impl Upkeep {
-    pub(crate) fn new(pool: Pool, config: &config::Pool) -> Self {
-        Self { pool, restore: config.restore }
+    pub(crate) fn new(pool: Pool, config: &config::Pool, watch: Arc<Watch>) -> Self {
+        Self { pool, restore: config.restore, watch }
     }
 
     /// Goes on for ever.
     pub(crate) async fn run(self) {
-        loop {
-            sleep(jittered(EVERY)).await;
-            self.bring_back().await;
-        }
+        tokio::join!(self.watch.run(&self.pool), async {
+            loop {
+                sleep(jittered(EVERY)).await;
+                self.bring_back().await;
+            }
+        });
     }
 
     /// Everyone whose time is up.

@@ -62,8 +62,15 @@ fn every_key_reaches_its_place() {
     let upstream = Upstream { dial_timeout: secs(6), response_timeout: secs(7), idle_timeout: secs(8) };
     let retry = Retry { attempts: 9, deadline: secs(10), replay_bytes: 11 };
     assert_eq!((config.gateway, config.upstream, config.retry), (gateway, upstream, retry));
-    let health =
-        Health { url: Some("https://judge.example/?key=hush".parse().unwrap()), timeout: secs(12), parallel: 13 };
+    let health = Health {
+        park_after: 3,
+        cooldown: secs(12),
+        max_cooldown: secs(13),
+        max_parked: 14,
+        url: Some("https://judge.example/?key=hush".parse().unwrap()),
+        timeout: secs(12),
+        parallel: 13,
+    };
     assert_eq!(config.health, health);
     assert!(!format!("{:?}", config.health).contains("hush"));
     assert_eq!(config.log, Log { requests: true });

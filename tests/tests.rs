@@ -23,6 +23,7 @@ mod redis_faults;
 mod retry;
 
 mod fetch;
+mod health;
 mod probe;
 
 mod leases;

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io::{self, Write as _};
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{CONFIG, Exit, OS_ERROR, USAGE, connector};
 use crate::config::{self, Config, Store};
 use crate::demo;
+use crate::health::Watch;
 use crate::member::Name;
 use crate::pool::Pool;
 use crate::server::{self, Listeners};
@@ -83,13 +85,14 @@ where
         let mut signals = Signals::new().map_err(|error| Exit::new(OS_ERROR, error))?;
         let pool = connect().map_err(|error| Exit::new(CONFIG, error))?;
         let mut seeding = Seeding::new(pool.clone(), &config.pool);
-        let upkeep = Upkeep::new(pool.clone(), &config.pool);
+        let watch = Arc::new(Watch::new(&config));
+        let upkeep = Upkeep::new(pool.clone(), &config.pool, watch.clone());
         // One try before the door opens, so that the first request finds the pool as configured.
         seeding.attempt().await;
         let (done, finished) = tokio::sync::oneshot::channel();
         let workers = {
             let shutdown = shutdown.clone();
-            move || done.send(server::run(config, listeners, connect, shutdown))
+            move || done.send(server::run(config, listeners, connect, watch, shutdown))
         };
         thread::spawn(workers);
         tokio::pin!(finished);

@@ -139,6 +139,14 @@ pub(super) fn timeout(value: &Value<'_>) -> Result<Duration, String> {
     }
 }
 
+/// From 1 % to 100 %.
+pub(super) fn percent(value: &Value<'_>) -> Result<u8, String> {
+    let number = value.text().and_then(|text| text.strip_suffix('%')).and_then(|number| number.parse().ok());
+    number
+        .filter(|number| (1..=100).contains(number))
+        .ok_or_else(|| format!(r#"must be a share from "1%" to "100%", not {value}"#))
+}
+
 /// As [`timeout`], up to a year: somebody's wish, and nobody waits for its end.
 pub(super) fn span(value: &Value<'_>) -> Result<Duration, String> {
     const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);

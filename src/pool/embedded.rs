@@ -4,6 +4,7 @@
 //! add to it. A list that is added or removed is one operation.
 //! Not here: anything that outlives the process. Cost: O(log n) per allocation, no system call.
 
+mod order;
 mod ramp;
 mod state;
 
@@ -11,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{Candidate, Entry, Initial, Lease, Parked, Parking, PoolError};
+use super::{Candidate, Care, Change, Entry, Initial, Lease, Look, Parked, Parking, PoolError, Report};
 use crate::member::Name;
 use state::State;
 
@@ -87,6 +88,26 @@ impl Embedded {
     /// See [`super::Pool::forgive`].
     pub(super) fn forgive(&self, members: &[Name]) -> u64 {
         self.state().forgive(members)
+    }
+
+    /// See [`super::Pool::report`].
+    pub(super) fn report(&self, reports: &[Report], care: &Care) -> Vec<Change> {
+        self.state().report(reports, care, now_ms())
+    }
+
+    /// See [`super::Pool::try_next`].
+    pub(super) fn try_next(&self, lease: Duration) -> Option<(Name, bool)> {
+        self.state().try_next(lease, now_ms())
+    }
+
+    /// See [`super::Pool::look`].
+    pub(super) fn look(&self, from: u64, most: usize) -> Look {
+        self.state().look(from, most, now_ms())
+    }
+
+    /// See [`super::Pool::failures`].
+    pub(super) fn failures(&self) -> HashMap<Name, u64> {
+        self.state().failures()
     }
 
     /// See [`super::Pool::propose`].

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use evenkeel::config::{Config, Flags, Sources};
+use evenkeel::health::Watch;
 use evenkeel::member::Name;
 use evenkeel::pool::{Initial, Pool};
 use evenkeel::server::{self, Listeners};
@@ -45,7 +47,8 @@ impl Inside {
         let address = listeners.address();
         let stop = CancellationToken::new();
         let stopped = stop.clone();
-        let gateway = std::thread::spawn(move || server::run(config, listeners, move || Ok(connect()), stopped));
+        let watch = Arc::new(Watch::new(&config));
+        let gateway = std::thread::spawn(move || server::run(config, listeners, move || Ok(connect()), watch, stopped));
         Self { address, pool, look, stop, gateway: Some(gateway) }
     }
 

@@ -1,17 +1,19 @@
 //! `evenkeel pool list`: every member, its state, its count, and what there is to say about it.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::member;
-use crate::pool::{Candidate, Entry, Parked, Pool, PoolError};
+use crate::member::{self, Name};
+use crate::pool::{Candidate, Entry, Kind, Parked, Pool, PoolError};
 
 /// All members of a pool, by state.
 pub(super) struct Listing {
     eligible: Vec<Entry>,
     ramping: Vec<Entry>,
+    failures: HashMap<Name, u64>,
     parked: Vec<Parked>,
     candidates: Vec<Candidate>,
     now_ms: u64,
@@ -20,8 +22,9 @@ pub(super) struct Listing {
 pub(super) async fn read(pool: &Pool) -> Result<Listing, PoolError> {
     let (eligible, ramping) = (pool.list().await?, pool.ramping().await?);
     let (parked, candidates) = (pool.parked().await?, pool.candidates().await?);
+    let failures = pool.failures().await?;
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    Ok(Listing { eligible, ramping, parked, candidates, now_ms })
+    Ok(Listing { eligible, ramping, failures, parked, candidates, now_ms })
 }
 
 impl Listing {
@@ -42,6 +45,9 @@ impl Listing {
             if entry.weight() > 1 {
                 shown["weight"] = entry.weight().into();
                 shown["score"] = entry.count.into();
+            }
+            if let Some(failures) = self.failures.get(&entry.member) {
+                shown["failures"] = json!(failures);
             }
             shown
         });
@@ -65,7 +71,12 @@ impl Listing {
             let _ = writeln!(text, "{count:>12}  {id:<11}  {state:<9}  {proxy}{told}");
         };
         for (entry, state) in self.entries() {
-            line(entry.allocations(), &entry.member, state, "");
+            let told = match self.failures.get(&entry.member) {
+                Some(1) => "  (its last request failed)".to_owned(),
+                Some(failures) => format!("  (its last {failures} requests failed)"),
+                None => String::new(),
+            };
+            line(entry.allocations(), &entry.member, state, &told);
         }
         for parked in &self.parked {
             line(parked.allocations(), &parked.member, "parked", &self.told(parked));
@@ -91,7 +102,8 @@ impl Listing {
             let _ = write!(text, "; {} times in a row", parked.in_a_row);
         }
         if let Some(until) = parked.until_ms {
-            let _ = write!(text, "; returns in {}", span(until.saturating_sub(self.now_ms)));
+            let what = if parked.kind == Kind::Cooldown { "tried again" } else { "returns" };
+            let _ = write!(text, "; {what} in {}", span(until.saturating_sub(self.now_ms)));
         }
         text + ")"
     }

@@ -21,6 +21,10 @@ impl Ramp {
         self.members.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
     pub(super) fn contains(&self, member: &Name) -> bool {
         self.members.contains_key(member)
     }

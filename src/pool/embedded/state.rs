@@ -5,14 +5,16 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
+use super::order::Order;
 use super::ramp::Ramp;
 use crate::member::Name;
 use crate::pool::count;
-use crate::pool::{Candidate, Entry, Initial, Kind, Parked, Parking, PoolError};
+use crate::pool::{Candidate, Care, Change, Entry, Initial, Kind, Look, Outcome, Parked, Parking, PoolError, Report};
 
 /// Invariants: `order` holds exactly the (count, member) pairs of `counts`, and so does the order of `load`; `returns` exactly the (until, member) pairs of
-/// `parked` that have an until; no member is in more than one of `counts`, `parked` and `candidates`.
+/// `parked` that have an until and are not in `trials`; no member is in more than one of `counts`, `parked` and `candidates`.
 #[derive(Default)]
 pub(super) struct State {
     order: BTreeSet<(Count, Name)>,
@@ -24,6 +26,10 @@ pub(super) struct State {
     streaks: HashMap<Name, u32>,
     /// Eligible members that are not in the set, because they are behind and catch up slowly.
     ramp: Ramp,
+    /// Eligible members that failed their last requests: when last in ms, times 1000, and how many in a row.
+    failures: Order,
+    /// When members that were set aside for failing may be tried.
+    trials: Order,
     /// Under least-concurrent.
     load: Option<Load>,
 }
@@ -67,6 +73,9 @@ impl PartialOrd for Count {
         Some(self.cmp(other))
     }
 }
+
+/// After so long, failures are forgotten.
+const HOUR_MS: u64 = 60 * 60 * 1000;
 
 impl State {
     pub(super) fn least_concurrent(most: u64) -> Self {
@@ -136,6 +145,7 @@ impl State {
         let mut removed = 0;
         for member in members {
             self.streaks.remove(member);
+            self.failures.remove(member);
             let was_there = self.take(member).is_some()
                 || self.ramp.take(member).is_some()
                 || self.unpark(member).is_some()
@@ -169,8 +179,118 @@ impl State {
         if let Some(until) = parked.until_ms {
             self.returns.insert((until, member.clone()));
         }
-        self.parked.insert(member.clone(), parked.clone());
+        self.set_aside(parked.clone());
         Some(parked)
+    }
+
+    /// `lua/set_aside.lua`, but for when it returns and the places it leaves.
+    fn set_aside(&mut self, parked: Parked) {
+        self.failures.remove(&parked.member);
+        self.parked.insert(parked.member.clone(), parked);
+    }
+
+    /// `lua/report.lua`
+    pub(super) fn report(&mut self, reports: &[Report], care: &Care, now_ms: u64) -> Vec<Change> {
+        self.failures.remove_to(now_ms.saturating_sub(HOUR_MS) * 1000);
+        let mut changes = Vec::new();
+        let mut start = None;
+        for Report { member, outcome, luck } in reports {
+            match outcome {
+                Outcome::Served => {
+                    self.failures.remove(member);
+                    self.streaks.remove(member);
+                }
+                Outcome::Failed(times, reason) if self.is_eligible(member) && care.park_after > 0 => {
+                    let before = self.failures.get(member).unwrap_or(0) % 1000;
+                    let times = (before + u64::from(*times)).min(999);
+                    if times < u64::from(care.park_after) {
+                        self.failures.put(member, now_ms * 1000 + times);
+                    } else if self.may_set_aside(care) {
+                        let count = self.take(member).or_else(|| self.ramp.take(member)).map_or(0.0, |count| count.0);
+                        let in_a_row = self.streaks.remove(member).unwrap_or_default().saturating_add(1);
+                        let reason = format!("{times} failures in a row, the last: {reason}");
+                        changes.push(self.rest(member, count, reason, in_a_row, care, *luck, now_ms));
+                    } else {
+                        self.failures.put(member, now_ms * 1000 + times);
+                        changes.push(Change::Spared(member.clone()));
+                    }
+                }
+                Outcome::Failed(..) => {}
+                Outcome::Passed | Outcome::Missed(_) | Outcome::Undecided if self.trials.get(member).is_none() => {}
+                Outcome::Passed => {
+                    let start = *start.get_or_insert_with(|| self.start(care.restore));
+                    self.bring_back(member, care.restore, start);
+                    changes.push(Change::Restored(member.clone()));
+                }
+                Outcome::Missed(reason) => {
+                    let (count, streak) =
+                        self.unpark(member).map_or((0.0, 0), |record| (record.count, record.in_a_row));
+                    let reason = format!("failed a trial: {reason}");
+                    let in_a_row = streak.saturating_add(1);
+                    changes.push(self.rest(member, count, reason, in_a_row, care, *luck, now_ms));
+                }
+                Outcome::Undecided => self.trials.put(member, now_ms + 1000),
+            }
+        }
+        changes
+    }
+
+    fn is_eligible(&self, member: &Name) -> bool {
+        self.counts.contains_key(member) || self.ramp.contains(member)
+    }
+
+    /// `lua/health.lua`
+    fn may_set_aside(&self, care: &Care) -> bool {
+        let (eligible, failing) = (self.counts.len() + self.ramp.len(), self.trials.len());
+        eligible > 1 && (failing + 1) * 100 <= usize::from(care.max_parked) * (eligible + failing)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a record holds, and by what it is found")]
+    fn rest(
+        &mut self,
+        member: &Name,
+        count: f64,
+        reason: String,
+        in_a_row: u32,
+        care: &Care,
+        luck: f64,
+        now_ms: u64,
+    ) -> Change {
+        let until = now_ms + care.cooldown_ms(in_a_row, luck);
+        let (member, kind) = (member.clone(), Kind::Cooldown);
+        self.trials.put(&member, until);
+        let parked = Parked { member, count, kind, reason, since_ms: now_ms, until_ms: Some(until), in_a_row };
+        self.set_aside(parked.clone());
+        Change::Parked(parked)
+    }
+
+    /// `lua/try.lua`
+    pub(super) fn try_next(&mut self, lease: Duration, now_ms: u64) -> Option<(Name, bool)> {
+        let member = self.trials.to(now_ms).next()?.clone();
+        let more = self.trials.to(now_ms).nth(1).is_some();
+        let until = now_ms.saturating_add(lease.as_millis().try_into().unwrap_or(u64::MAX));
+        if let Some(record) = self.parked.get_mut(&member) {
+            record.count = Count(record.count).raised(&member).0;
+            record.until_ms = Some(until);
+        }
+        self.trials.put(&member, until);
+        Some((member, more))
+    }
+
+    /// `lua/look.lua`
+    pub(super) fn look(&self, from: u64, most: usize, now_ms: u64) -> Look {
+        let (mut failing, mut next) = (Vec::new(), from);
+        for (number, member) in self.failures.from(from).take(most) {
+            failing.push(member.clone());
+            next = number + 1;
+        }
+        let total = (self.counts.len() + self.ramp.len() + self.trials.len()) as u64;
+        Look { is_due: self.trials.to(now_ms).next().is_some(), total, failing, next }
+    }
+
+    /// How often in a row members have failed.
+    pub(super) fn failures(&self) -> HashMap<Name, u64> {
+        self.failures.from(0).map(|(number, member)| (member.clone(), number % 1000)).collect()
     }
 
     /// `lua/restore.lua`
@@ -382,6 +502,7 @@ impl State {
         if let Some(until) = parked.until_ms {
             self.returns.remove(&(until, parked.member.clone()));
         }
+        self.trials.remove(member);
         Some(parked)
     }
 }

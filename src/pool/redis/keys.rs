@@ -3,7 +3,7 @@
 use fred::prelude::Value;
 
 /// Every key, in the order in which the scripts that move members take them.
-pub(super) struct Keys([Value; 8]);
+pub(super) struct Keys([Value; 11]);
 
 impl Keys {
     pub(super) fn of(key: &str) -> Self {
@@ -17,6 +17,9 @@ impl Keys {
             derived("ramping"),
             derived("ramping:turns"),
             derived("ramping:turn"),
+            derived("failures"),
+            derived("trials"),
+            derived("checks"),
         ])
     }
 
@@ -42,5 +45,10 @@ impl Keys {
     /// The sorted set of those who catch up slowly.
     pub(super) fn ramping(&self) -> &Value {
         &self.0[5]
+    }
+
+    /// The sorted set of those that failed their last requests.
+    pub(super) fn failures(&self) -> &Value {
+        &self.0[8]
     }
 }

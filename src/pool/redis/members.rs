@@ -10,7 +10,7 @@ use fred::types::scripts::Script;
 use super::reply::{nonsense, number, string, strings};
 use super::{CHUNK, Redis, scripts};
 use crate::member::Name;
-use crate::pool::{Candidate, Entry, Initial, Parked, Parking, PoolError};
+use crate::pool::{Candidate, Care, Change, Entry, Initial, Look, Parked, Parking, PoolError, Report};
 
 /// Members per page of a listing: 1 MB or so, a few ms of Redis' time.
 const PAGE: usize = 10_000;
@@ -59,6 +59,66 @@ impl Redis {
     /// See [`crate::pool::Pool::forgive`].
     pub(in crate::pool) async fn forgive(&self, members: &[Name]) -> Result<u64, PoolError> {
         self.count(&scripts::FORGIVE, None, members).await
+    }
+
+    /// See [`crate::pool::Pool::report`].
+    pub(in crate::pool) async fn report(&self, reports: &[Report], care: &Care) -> Result<Vec<Change>, PoolError> {
+        let milliseconds = |span: Duration| Value::from(span.as_millis().to_string());
+        let limits = [
+            Value::from(i64::from(care.park_after)),
+            milliseconds(care.cooldown),
+            milliseconds(care.max_cooldown),
+            Value::from(i64::from(care.max_parked)),
+            policy(care.restore),
+        ];
+        let outcomes = reports.iter().flat_map(|Report { member, outcome, luck }| {
+            let (word, times, reason) = outcome.parts();
+            [
+                member.clone().into(),
+                Value::from_static_str(word),
+                i64::from(times).into(),
+                Value::from(reason),
+                Value::from(luck.to_string()),
+            ]
+        });
+        let reply = strings(self.run(&scripts::REPORT, limits.into_iter().chain(outcomes)).await?)?;
+        let changes = reply.chunks(3).map(|change| match change {
+            [member, what, record] if what == "parked" => Ok(Change::Parked(Parked::read(member.clone(), record))),
+            [member, what, _] if what == "restored" => Ok(Change::Restored(member.clone())),
+            [member, what, _] if what == "spared" => Ok(Change::Spared(member.clone())),
+            _ => Err(nonsense()),
+        });
+        changes.collect()
+    }
+
+    /// See [`crate::pool::Pool::try_next`].
+    pub(in crate::pool) async fn try_next(&self, lease: Duration) -> Result<Option<(Name, bool)>, PoolError> {
+        let lease = Value::from(lease.as_millis().to_string());
+        match &strings(self.run(&scripts::TRY, [lease]).await?)?[..] {
+            [] => Ok(None),
+            [member, more] => Ok(Some((member.clone(), more == "1"))),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// See [`crate::pool::Pool::look`].
+    pub(in crate::pool) async fn look(&self, from: u64, most: usize) -> Result<Look, PoolError> {
+        let most = Value::from(most.clamp(1, CHUNK) as i64);
+        let reply = strings(self.run(&scripts::LOOK, [Value::from(from.to_string()), most]).await?)?;
+        let [due, total, failing @ ..] = &reply[..] else { return Err(nonsense()) };
+        let mut look = Look { is_due: due == "1", total: number(total)?, failing: Vec::new(), next: from };
+        for pair in failing.chunks(2) {
+            let [member, score] = pair else { return Err(nonsense()) };
+            look.failing.push(member.clone());
+            look.next = look.next.max(number::<f64>(score)? as u64 + 1);
+        }
+        Ok(look)
+    }
+
+    /// See [`crate::pool::Pool::failures`].
+    pub(in crate::pool) async fn failures(&self) -> Result<HashMap<Name, u64>, PoolError> {
+        let scores = self.scores(self.shared.keys.failures()).await?;
+        Ok(scores.into_iter().map(|(member, score)| (member, score as u64 % 1000)).collect())
     }
 
     /// See [`crate::pool::Pool::propose`].

@@ -1,0 +1,15 @@
+-- health.lua: how many may be set aside for failing, and for how long. In front of the scripts that need it.
+
+-- Whether one more may go: somebody is left, and of all that are eligible or set aside for failing no more than `percent` are
+-- the latter. Beyond that, what fails is rather the way to them, and those that are left would have to bear everything.
+local function may_set_aside(percent)
+  local eligible = redis.call('ZCARD', KEYS[1]) + redis.call('ZCARD', KEYS[6])
+  local failing = redis.call('ZCARD', KEYS[10])
+  return eligible > 1 and (failing + 1) * 100 <= percent * (eligible + failing)
+end
+
+-- How long in ms, the `in_a_row`th time; `luck`, up to 1, spreads those that failed together.
+local function cooldown(first, longest, in_a_row, luck)
+  return math.floor(math.min(first * 2 ^ math.max(in_a_row - 1, 0), longest) * luck)
+end
+
