@@ -11,23 +11,14 @@
 -- Returns {how many were new, the start they were given}, both strings; the start serves the next call for the same list
 -- Writes  one or two ZADD and one ZREM per member.  Cost  O(k log m), k members given, m in the set
 
-local set, parked, candidates, policy = KEYS[1], KEYS[2], KEYS[4], ARGV[1]
-local start = start_of(policy, set)
+local policy = ARGV[1]
+local start = start_of(policy, KEYS[1])
 if start and not is_number(start) then
   return redis.error_reply('ERR add: the start must be "min", "median", "max", "ramp" or a number')
 end
 
--- Mostly there are none, and then nobody is looked up.
-local has_parked = redis.call('EXISTS', parked) == 1
-local has_candidates = redis.call('EXISTS', candidates) == 1
 local added = 0
 for i = 2, #ARGV do
-  local member = ARGV[i]
-  if not has_parked or redis.call('HEXISTS', parked, member) == 0 then
-    added = added + enter(member, policy == 'ramp' and 0 or placed(member, start or 0), policy, start)
-    if has_candidates then
-      redis.call('ZREM', candidates, member)
-    end
-  end
+  added = added + join(ARGV[i], policy, start)
 end
 return {tostring(added), policy == 'ramp' and policy or start or '0'}

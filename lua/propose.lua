@@ -7,14 +7,9 @@
 -- Returns how many were in no state before, as a string; others stay what they are
 -- Writes  one ZADD NX per member.  Cost  O(k log m), k members given, m in the largest key
 
-local set, parked, candidates, ramping = KEYS[1], KEYS[2], KEYS[4], KEYS[6]
 local now = now_ms()
 local proposed = 0
 for i = 1, #ARGV do
-  local member = ARGV[i]
-  local is_eligible = redis.call('ZSCORE', set, member) or redis.call('ZSCORE', ramping, member)
-  if not is_eligible and redis.call('HEXISTS', parked, member) == 0 then
-    proposed = proposed + redis.call('ZADD', candidates, 'NX', now, member)
-  end
+  proposed = proposed + nominate(ARGV[i], now)
 end
 return tostring(proposed)

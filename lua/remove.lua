@@ -13,22 +13,9 @@
 -- Returns how many were there, as a string
 -- Writes  one deletion per key and member.  Cost  O(k log m), k members given, m in the largest key
 
-local set, parked, returns, candidates, streaks, ramping, turns = unpack(KEYS)
-local failures, trials, checks = KEYS[9], KEYS[10], KEYS[11]
 local removed = 0
 for i = 1, #ARGV do
-  local member = ARGV[i]
-  local found = redis.call('ZREM', set, member)
-    + redis.call('HDEL', parked, member)
-    + redis.call('ZREM', candidates, member)
-    + redis.call('ZREM', ramping, member)
-  redis.call('ZREM', returns, member)
-  redis.call('HDEL', streaks, member)
-  redis.call('ZREM', turns, member)
-  redis.call('ZREM', failures, member)
-  redis.call('ZREM', trials, member)
-  redis.call('ZREM', checks, member)
-  if found > 0 then
+  if take_out(ARGV[i]) then
     removed = removed + 1
   end
 end

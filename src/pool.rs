@@ -21,6 +21,7 @@ mod ahead;
 mod count;
 mod lease;
 mod parked;
+mod reading;
 mod report;
 
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ pub use ahead::Prefetch;
 pub(crate) use count::weight;
 pub use lease::Lease;
 pub use parked::{Kind, Parked, Parking, Stay};
+pub use reading::{Dropped, Reading};
 pub use report::{Care, Change, Look, Outcome, Report};
 
 use crate::member::Name;
@@ -310,6 +312,61 @@ impl Pool {
         match self {
             Self::Embedded(pool) => Ok(pool.reject(members, again)),
             Self::Redis(pool) => pool.reject(members, again).await,
+        }
+    }
+
+    /// Begins a reading of the source `name`, a list that the pool is kept in step with. Newcomers start from `initial`, all of
+    /// one reading from the same count.
+    ///
+    /// The pool remembers what each source names, for all gateways and, in Redis, beyond their ends.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn begin_reading(&self, name: &str, initial: Initial) -> Result<Reading, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.begin_reading(name, initial)),
+            Self::Redis(pool) => pool.begin_reading(name, initial).await,
+        }
+    }
+
+    /// Takes what a reading has found, at most 1,000 at a time. Returns how many entered the pool; with `as_candidates`, how
+    /// many became candidates.
+    ///
+    /// Only those enter that the source has not named before: who was in the pool keeps its count, who was set aside stays
+    /// so, and who was removed by hand stays out until the source has ceased to name it and names it again. If nobody is
+    /// eligible when the reading begins, that does not matter. A candidate that is found by a source without candidates
+    /// becomes eligible.
+    ///
+    /// # Errors
+    /// See [`PoolError`]; taking them again does no harm.
+    pub async fn take(&self, reading: &mut Reading, members: &[Name], as_candidates: bool) -> Result<u64, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.take(reading, members, as_candidates)),
+            Self::Redis(pool) => pool.take(reading, members, as_candidates).await,
+        }
+    }
+
+    /// At most so many members (1 to 1,000) that the source named before and that neither this reading nor a later one has
+    /// found. [`Pool::forget`] them, and there are others.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn missing(&self, reading: &Reading, most: usize) -> Result<Vec<Name>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.missing(reading, most)),
+            Self::Redis(pool) => pool.missing(reading, most).await,
+        }
+    }
+
+    /// Forgets that the source has named members which the reading has not found. With `remove`, those that no other source
+    /// names leave the pool, whatever state they are in; without, only candidates do.
+    ///
+    /// # Errors
+    /// See [`PoolError`]; forgetting them again does no harm.
+    pub async fn forget(&self, reading: &Reading, members: &[Name], remove: bool) -> Result<Dropped, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.forget(reading, members, remove)),
+            Self::Redis(pool) => pool.forget(reading, members, remove).await,
         }
     }
 

@@ -487,6 +487,15 @@ async fn the_acl_of_the_readme_allows_all_that_is_needed() {
     }
     pool.forgive(&names(["a:1"])).await.unwrap();
     pool.remove(&names(["a:1"])).await.unwrap();
-    assert_eq!(pool.list().await.unwrap().len(), 2);
+    let mut reading = pool.begin_reading("one", Initial::Min).await.unwrap();
+    pool.take(&mut reading, &names(["d:1", "e:1"]), false).await.unwrap();
+    pool.take(&mut reading, &names(["f:1"]), true).await.unwrap();
+    pool.begin_reading("two", Initial::Min).await.unwrap();
+    let reading = pool.begin_reading("one", Initial::Min).await.unwrap();
+    let missing = pool.missing(&reading, 10).await.unwrap();
+    pool.forget(&reading, &missing[..1], false).await.unwrap();
+    pool.forget(&reading, &missing[1..], true).await.unwrap();
+    let removed = missing[1..].iter().filter(|member| **member != "f:1").count();
+    assert_eq!(pool.list().await.unwrap().len(), 4 - removed);
     assert_eq!(server.cmd(&["ACL", "LOG"]), Reply::Array(vec![]));
 }

@@ -6,6 +6,7 @@
 
 mod order;
 mod ramp;
+mod sources;
 mod state;
 
 use std::collections::HashMap;
@@ -14,12 +15,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Candidate, Care, Change, Entry, Initial, Lease, Look, Parked, Parking, PoolError, Report};
 use crate::member::Name;
+use sources::Sources;
 use state::State;
 
 /// A pool in this process. Clones share it, across threads too.
 #[derive(Clone, Default)]
 pub struct Embedded {
     state: Arc<Mutex<State>>,
+    /// Apart, since a list is long and a request must not wait for it.
+    sources: Arc<Mutex<Sources>>,
 }
 
 impl Embedded {
@@ -30,7 +34,7 @@ impl Embedded {
 
     /// An empty pool whose members are chosen by what they have in flight, each at most `most` requests (0: any number).
     pub fn least_concurrent(most: u64) -> Self {
-        Self { state: Arc::new(Mutex::new(State::least_concurrent(most))) }
+        Self { state: Arc::new(Mutex::new(State::least_concurrent(most))), ..Self::default() }
     }
 
     /// Also chooses members that catch up slowly ([`Initial::Ramp`]), each at most once in `every` allocations.

@@ -19,6 +19,7 @@ mod link;
 mod members;
 mod reply;
 mod scripts;
+mod sources;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;

@@ -130,14 +130,16 @@ impl State {
     /// `lua/add.lua`
     pub(super) fn add(&mut self, members: &[Name], initial: Initial) -> u64 {
         let start = self.start(initial);
-        let mut added = 0;
-        for member in members {
-            if !self.parked.contains_key(member) {
-                self.candidates.remove(member);
-                added += u64::from(self.enter_new(member, initial, start));
-            }
+        members.iter().filter(|&member| self.join(member, initial, start)).count() as u64
+    }
+
+    /// `lua/join.lua`. What `start` was asked for by `initial`.
+    pub(super) fn join(&mut self, member: &Name, initial: Initial, start: Option<Count>) -> bool {
+        if self.parked.contains_key(member) {
+            return false;
         }
-        added
+        self.candidates.remove(member);
+        self.enter_new(member, initial, start)
     }
 
     /// `lua/remove.lua`
@@ -329,18 +331,25 @@ impl State {
 
     /// `lua/propose.lua`
     pub(super) fn propose(&mut self, members: &[Name], now_ms: u64) -> u64 {
-        let mut proposed = 0;
-        for member in members {
-            let is_known = self.counts.contains_key(member)
-                || self.ramp.contains(member)
-                || self.parked.contains_key(member)
-                || self.candidates.contains_key(member);
-            if !is_known {
-                self.candidates.insert(member.clone(), now_ms);
-                proposed += 1;
-            }
+        members.iter().filter(|&member| self.nominate(member, now_ms)).count() as u64
+    }
+
+    /// `lua/nominate.lua`
+    pub(super) fn nominate(&mut self, member: &Name, now_ms: u64) -> bool {
+        let is_eligible = self.counts.contains_key(member) || self.ramp.contains(member);
+        if is_eligible || self.parked.contains_key(member) || self.is_candidate(member) {
+            return false;
         }
-        proposed
+        self.candidates.insert(member.clone(), now_ms);
+        true
+    }
+
+    pub(super) fn is_candidate(&self, member: &Name) -> bool {
+        self.candidates.contains_key(member)
+    }
+
+    pub(super) fn eligible(&self) -> usize {
+        self.counts.len() + self.ramp.len()
     }
 
     /// `lua/accept.lua`
@@ -423,7 +432,7 @@ impl State {
     }
 
     /// `lua/start.lua`. The median is found by walking there, which Redis need not.
-    fn start(&self, initial: Initial) -> Option<Count> {
+    pub(super) fn start(&self, initial: Initial) -> Option<Count> {
         let found = match initial {
             Initial::Keep => None,
             Initial::Min | Initial::Ramp => self.order.first(),

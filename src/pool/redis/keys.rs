@@ -2,13 +2,16 @@
 
 use fred::prelude::Value;
 
-/// Every key, in the order in which the scripts that move members take them.
-pub(super) struct Keys([Value; 11]);
+/// Every key that is there once, in the order in which the scripts that move members take them.
+pub(super) struct Keys {
+    moving: [Value; 11],
+    key: String,
+}
 
 impl Keys {
     pub(super) fn of(key: &str) -> Self {
         let derived = |suffix| Value::from(format!("{key}:{suffix}"));
-        Self([
+        let moving = [
             key.into(),
             derived("parked"),
             derived("returns"),
@@ -20,35 +23,51 @@ impl Keys {
             derived("failures"),
             derived("trials"),
             derived("checks"),
-        ])
+        ];
+        Self { moving, key: key.to_owned() }
     }
 
     pub(super) fn all(&self) -> &[Value] {
-        &self.0
+        &self.moving
     }
 
     /// The sorted set of the eligible alone: all that choosing needs.
     pub(super) fn set(&self) -> &[Value] {
-        &self.0[..1]
+        &self.moving[..1]
     }
 
     /// The hash of those set aside.
     pub(super) fn parked(&self) -> &Value {
-        &self.0[1]
+        &self.moving[1]
     }
 
     /// The sorted set of candidates.
     pub(super) fn candidates(&self) -> &Value {
-        &self.0[3]
+        &self.moving[3]
+    }
+
+    /// All of these, what the source `name` names, and the set of all sources.
+    pub(super) fn with_source(&self, name: &str) -> Vec<Value> {
+        [&self.moving[..], &[self.source(name), self.sources()]].concat()
+    }
+
+    /// The sorted set of what a source names.
+    pub(super) fn source(&self, name: &str) -> Value {
+        format!("{}:source:{name}", self.key).into()
+    }
+
+    /// The set of the names of all sources.
+    pub(super) fn sources(&self) -> Value {
+        format!("{}:sources", self.key).into()
     }
 
     /// The sorted set of those who catch up slowly.
     pub(super) fn ramping(&self) -> &Value {
-        &self.0[5]
+        &self.moving[5]
     }
 
     /// The sorted set of those that failed their last requests.
     pub(super) fn failures(&self) -> &Value {
-        &self.0[8]
+        &self.moving[8]
     }
 }

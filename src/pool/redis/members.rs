@@ -204,8 +204,7 @@ impl Redis {
 
     /// Runs a script that lets members into the set, piece by piece; returns how many it let in.
     async fn enter(&self, script: &Script, members: &[Name], initial: Initial) -> Result<u64, PoolError> {
-        // A newcomer has no history to keep.
-        let mut start = if initial == Initial::Keep { policy(Initial::Zero) } else { policy(initial) };
+        let mut start = newcomer(initial);
         let mut entered = 0;
         for chunk in members.chunks(CHUNK) {
             let args = std::iter::once(start).chain(chunk.iter().cloned().map(Value::from));
@@ -254,7 +253,7 @@ impl Redis {
         link.run(script, self.shared.keys.all(), args, link.deadline()).await
     }
 
-    async fn call(&self, name: &'static str, args: Vec<Value>) -> Result<Value, PoolError> {
+    pub(super) async fn call(&self, name: &'static str, args: Vec<Value>) -> Result<Value, PoolError> {
         let link = &self.shared.link;
         link.call(name, args, link.deadline()).await
     }
@@ -278,4 +277,9 @@ fn policy(initial: Initial) -> Value {
         Initial::Zero => Value::from_static_str("0"),
         Initial::Count(count) => Value::from(count.to_string()),
     }
+}
+
+/// The same for members without a history to keep.
+pub(super) fn newcomer(initial: Initial) -> Value {
+    policy(if initial == Initial::Keep { Initial::Zero } else { initial })
 }

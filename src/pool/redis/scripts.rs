@@ -24,8 +24,8 @@ pub(super) static RAMP: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 script!(GIVE_BACK = "weight", "give_back");
-script!(ADD = "weight", "start", "add");
-script!(REMOVE = "remove");
+script!(ADD = "weight", "start", "join", "add");
+script!(REMOVE = "take_out", "remove");
 script!(PARK = "clock", "record", "set_aside", "park");
 script!(RESTORE = "weight", "start", "record", "bring_back", "restore");
 script!(RESTORE_DUE = "clock", "weight", "start", "record", "bring_back", "restore_due");
@@ -33,6 +33,9 @@ script!(FORGIVE = "forgive");
 script!(REPORT = "clock", "weight", "start", "record", "set_aside", "bring_back", "health", "report");
 script!(TRY = "clock", "weight", "record", "try");
 script!(LOOK = "clock", "look");
-script!(PROPOSE = "clock", "propose");
+script!(PROPOSE = "clock", "nominate", "propose");
 script!(ACCEPT = "weight", "start", "accept");
 script!(REJECT = "clock", "reject");
+script!(BEGIN_READING = "begin_reading");
+script!(TAKE = "clock", "weight", "start", "join", "nominate", "take");
+script!(DROP = "take_out", "drop");
