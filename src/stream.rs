@@ -9,13 +9,14 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, tcp};
-use tokio_rustls::client::TlsStream;
+
+use crate::tls;
 
 /// A connection that bytes of a request can go out on.
 pub(crate) enum Stream {
     Tcp(TcpStream),
     /// On the heap, so that the others stay small.
-    Tls(Box<TlsStream<Stream>>),
+    Tls(Box<tls::Session>),
 }
 
 impl Stream {
@@ -38,7 +39,7 @@ impl Stream {
     pub(crate) fn local_ip(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(socket) => socket.local_addr().ok().map(|address| address.ip()),
-            Self::Tls(socket) => socket.get_ref().0.local_ip(),
+            Self::Tls(socket) => socket.beneath().local_ip(),
         }
     }
 
@@ -63,13 +64,13 @@ pub(crate) fn split_tcp(socket: &mut TcpStream) -> (Reads<'_>, Writes<'_>) {
 /// The reading direction of a connection.
 pub(crate) enum Reads<'a> {
     Tcp(tcp::ReadHalf<'a>),
-    Tls(tokio::io::ReadHalf<&'a mut TlsStream<Stream>>),
+    Tls(tokio::io::ReadHalf<&'a mut tls::Session>),
 }
 
 /// The writing direction of a connection.
 pub(crate) enum Writes<'a> {
     Tcp(tcp::WriteHalf<'a>),
-    Tls(tokio::io::WriteHalf<&'a mut TlsStream<Stream>>),
+    Tls(tokio::io::WriteHalf<&'a mut tls::Session>),
 }
 
 impl Reads<'_> {

@@ -5,12 +5,14 @@
 //! Not here: TLS between client and origin, which passes through a tunnel untouched. No ALPN: HTTP/1.1 is what a proxy
 //! speaks that is offered nothing.
 
+mod session;
+
 use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+pub(crate) use session::Session;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -58,9 +60,10 @@ fn connector(verifier: Arc<dyn ServerCertVerifier>) -> TlsConnector {
 ///
 /// # Errors
 /// [`Failure::Certificate`]; [`Failure::Tls`] for everything else, a closed connection included.
-pub(crate) async fn connect(peer: Peer, tls: &Tls, socket: Stream) -> Result<TlsStream<Stream>, Failure> {
+pub(crate) async fn connect(peer: Peer, tls: &Tls, socket: Stream) -> Result<Session, Failure> {
     let connector = if tls.is_insecure { &UNCHECKED } else { &CHECKED };
-    connector.connect(tls.server_name.clone(), socket).await.map_err(|error| failure_of(peer, error))
+    let connected = connector.connect(tls.server_name.clone(), socket).await;
+    connected.map(Session::new).map_err(|error| failure_of(peer, error))
 }
 
 fn failure_of(peer: Peer, error: io::Error) -> Failure {

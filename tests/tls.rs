@@ -393,3 +393,39 @@ fn a_tunnel_delivers_what_came_however_the_proxy_ends_it() {
         assert!(log.contains(ended), "{version:?} {ending:?}: {log}");
     }
 }
+
+/// Whether it comes in the same piece or later is the network's business.
+#[test]
+fn what_came_with_a_record_that_cannot_be_read_is_delivered() {
+    let certificate = Certificate::make();
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
+    for (version, request) in VERSIONS.iter().flat_map(|version| {
+        let short = "GET http://origin.test/ HTTP/1.1\r\nHost: h\r\n\r\n";
+        let through_hyper = "PUT http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx";
+        [short, through_hyper, "CONNECT origin.test:25 HTTP/1.1\r\nHost: h\r\n\r\n"].map(|request| (version, request))
+    }) {
+        let config = tls::config(&certificate, version);
+        let is_tunnel = request.starts_with("CONNECT");
+        let proxy = Upstream::start(move |conn| {
+            let mut tls = TlsConn::accept(conn, &config)?;
+            let head = tls.head()?;
+            if head.starts_with("PUT") {
+                tls.read(&mut [0])?;
+            }
+            if is_tunnel {
+                tls.send("HTTP/1.1 200 OK\r\n\r\n")?;
+                tls.read(&mut [0])?;
+            }
+            tls.send_and_forge(if is_tunnel { "carried" } else { answer })
+        });
+        let gateway = Setup::of([member("https", proxy.address())]).start();
+        let mut client = gateway.client();
+        client.send(request);
+        if is_tunnel {
+            assert_eq!(client.head().status(), 200);
+            assert_eq!(client.send("?").until_close(), b"carried", "{version:?}");
+        } else {
+            assert_eq!(client.response().body, b"body", "{version:?} {request}");
+        }
+    }
+}

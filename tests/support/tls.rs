@@ -42,6 +42,8 @@ pub(crate) enum Ending {
 
 pub(crate) const ENDINGS: [Ending; 4] = [Ending::Told, Ending::Untold, Ending::Forged, Ending::Reset];
 
+const FORGED: &[u8] = b"\x17\x03\x03\x00\x20abcdefghijklmnopqrstuvwxyz012345";
+
 /// A connection with TLS on it.
 pub(crate) struct TlsConn<'a> {
     conn: &'a mut Conn,
@@ -94,12 +96,28 @@ impl<'a> TlsConn<'a> {
         match how {
             Ending::Told => self.finish()?,
             Ending::Untold => {}
-            Ending::Forged => self.conn.stream.write_all(b"\x17\x03\x03\x00\x20abcdefghijklmnopqrstuvwxyz012345")?,
+            Ending::Forged => self.conn.stream.write_all(FORGED)?,
             Ending::Reset => {
                 socket2::SockRef::from(&self.conn.stream).set_linger(Some(std::time::Duration::ZERO))?;
                 return Ok(());
             }
         }
+        self.over()
+    }
+
+    /// Sends `bytes` and what [`Ending::Forged`] means in one piece, and ends.
+    pub(crate) fn send_and_forge(mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.session.writer().write_all(bytes.as_ref())?;
+        let mut records = Vec::new();
+        while self.session.wants_write() {
+            self.session.write_tls(&mut records)?;
+        }
+        records.extend_from_slice(FORGED);
+        self.conn.stream.write_all(&records)?;
+        self.over()
+    }
+
+    fn over(self) -> io::Result<()> {
         self.conn.stream.shutdown(Shutdown::Write)?;
         // Closing with unread bytes would be a reset.
         self.conn.until_close().map(drop)
