@@ -54,7 +54,7 @@ async fn follow(member: &Member, to: &Authority, deadline: Instant) -> Result<St
 /// Goes on from `so_far`, if anywhere, to a hop and through it to the next one's address, or to the origin. Only the last hop
 /// may be left to be asked: an HTTP proxy wants to know what for.
 async fn pass(
-    so_far: Option<Stream>,
+    mut so_far: Option<Stream>,
     hop: &Kind,
     next: Option<&Address>,
     to: &Authority,
@@ -65,7 +65,8 @@ async fn pass(
             let stream = reach(so_far, address, deadline).await?;
             let handshake = async {
                 let mut stream = match tls {
-                    Some(tls) => Stream::Tls(Box::new(tls::connect(Peer::Proxy, tls, stream).await?)),
+                    // On the heap for the same reason.
+                    Some(tls) => Stream::Tls(Box::new(Box::pin(tls::connect(Peer::Proxy, tls, stream)).await?)),
                     None => stream,
                 };
                 if let Some(next) = next {
@@ -86,17 +87,16 @@ async fn pass(
                 // The connection through the hops before it is there once.
                 targets.truncate(1);
             }
-            let last = targets.pop().expect("there is one");
-            for target in targets {
-                let stream = reach(None, address, deadline).await?;
+            let mut targets = targets.into_iter().peekable();
+            loop {
+                let target = targets.next().expect("there is one, and another after a refusal");
+                let stream = reach(so_far.take(), address, deadline).await?;
                 match open_socks(stream, *protocol, login.as_ref(), &target, deadline).await {
                     // It may have no way to addresses of that family.
-                    Err(Failure::SocksRefused(_)) => {}
+                    Err(Failure::SocksRefused(_)) if targets.peek().is_some() => {}
                     result => return result,
                 }
             }
-            let stream = reach(so_far, address, deadline).await?;
-            open_socks(stream, *protocol, login.as_ref(), &last, deadline).await
         }
         Kind::Direct { from } => {
             let stream = tcp(Peer::Target, &Host::of_target(&to.host), to.port, *from, deadline).await?;

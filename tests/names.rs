@@ -85,6 +85,12 @@ fn of_a_name_with_a_dead_address_the_other_is_used_at_once() {
             assert!(took < Duration::from_secs(2), "{dead}: {took:?}");
         }
         assert_eq!(alive.connections(), 2);
+        // Who dials from an address has no choice.
+        for (member, is_served) in [("direct://[::1]", true), ("direct://127.0.0.5", false)] {
+            let setup = Setup::of([member]).set("upstream.dial_timeout", "400ms");
+            let answer = resolver.before(setup).start().client().get(&format!("http://two.test:{port}/"));
+            assert_eq!(answer.status() == 200, is_served, "{member}: {answer:?}");
+        }
         // Where there is no other, its failure is told.
         let setup = Setup::of([format!("http://dead.test:{port}")]).set("upstream.dial_timeout", "400ms");
         let answer = resolver.before(setup).start().client().get("http://origin.test/");
