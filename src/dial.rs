@@ -36,11 +36,26 @@ const MOST_ADDRESSES: usize = 16;
 /// [`Failure::Dns`], [`Failure::Refused`], [`Failure::Unbound`], [`Failure::DialTimeout`]; [`Failure::AtLimit`] without descriptors; those of
 /// [`tls::connect`] and [`socks::open`], and in a chain of [`tunnel::ask`], each with its hop.
 pub(crate) async fn connect(member: &Member, to: &Authority, deadline: Instant) -> Result<Stream, Failure> {
+    let deadline = Deadline { at: deadline, within: deadline.saturating_duration_since(Instant::now()) };
     // On the heap: it is much, seldom needed, and every request would carry the room for it.
     Box::pin(follow(member, to, deadline)).await
 }
 
-async fn follow(member: &Member, to: &Authority, deadline: Instant) -> Result<Stream, Failure> {
+/// A point in time, and how far away it was when the dialing began.
+#[derive(Clone, Copy)]
+struct Deadline {
+    at: Instant,
+    within: Duration,
+}
+
+impl Deadline {
+    /// What `step` comes to, unless the deadline comes first.
+    async fn meet<T>(self, peer: Peer, step: impl Future<Output = T>) -> Result<T, Failure> {
+        timeout_at(self.at, step).await.map_err(|_| Failure::DialTimeout(peer, self.within))
+    }
+}
+
+async fn follow(member: &Member, to: &Authority, deadline: Deadline) -> Result<Stream, Failure> {
     let mut stream = None;
     let mut way = member.way().enumerate().peekable();
     while let Some((n, hop)) = way.next() {
@@ -58,7 +73,7 @@ async fn pass(
     hop: &Kind,
     next: Option<&Address>,
     to: &Authority,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<Stream, Failure> {
     match hop {
         Kind::Http { address, tls, authorization } => {
@@ -78,7 +93,7 @@ async fn pass(
                 }
                 Ok(stream)
             };
-            within(deadline, Peer::Proxy, handshake).await?
+            deadline.meet(Peer::Proxy, handshake).await?
         }
         Kind::Socks { address, protocol, login } => {
             // First, as a target that cannot be asked for is no reason to bother the proxy.
@@ -106,7 +121,7 @@ async fn pass(
 }
 
 /// The connection that leads to a proxy: the one through the hops before it, or a new one.
-async fn reach(so_far: Option<Stream>, proxy: &Address, deadline: Instant) -> Result<Stream, Failure> {
+async fn reach(so_far: Option<Stream>, proxy: &Address, deadline: Deadline) -> Result<Stream, Failure> {
     match so_far {
         Some(stream) => Ok(stream),
         None => tcp(Peer::Proxy, &proxy.host, proxy.port, None, deadline).await.map(Stream::Tcp),
@@ -118,9 +133,9 @@ async fn open_socks(
     protocol: Socks,
     login: Option<&Login>,
     Address { host, port }: &Address,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<Stream, Failure> {
-    within(deadline, Peer::Proxy, socks::open(&mut stream, protocol, login, host, *port)).await??;
+    deadline.meet(Peer::Proxy, socks::open(&mut stream, protocol, login, host, *port)).await??;
     Ok(stream)
 }
 
@@ -130,7 +145,7 @@ async fn targets_for(
     protocol: Socks,
     next: Option<&Address>,
     to: &Authority,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<Vec<Address>, Failure> {
     let to_origin = || Address { host: Host::of_target(&to.host), port: to.port };
     let Address { host, port } = next.cloned().unwrap_or_else(to_origin);
@@ -145,12 +160,6 @@ async fn targets_for(
     Ok([first].into_iter().chain(other).map(|ip| Address { host: Host::Ip(ip), port }).collect())
 }
 
-/// What `step` comes to, unless the deadline comes first.
-async fn within<T>(deadline: Instant, peer: Peer, step: impl Future<Output = T>) -> Result<T, Failure> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    timeout_at(deadline, step).await.map_err(|_| Failure::DialTimeout(peer, left))
-}
-
 /// A TCP connection, with Nagle's algorithm off: heads and handshakes are small.
 ///
 /// `from`: this machine's address to dial from.
@@ -159,15 +168,15 @@ async fn tcp(
     host: &Host,
     port: u16,
     from: Option<IpAddr>,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<TcpStream, Failure> {
     let from = from.map(|from| from.to_canonical());
     let mut addresses = resolve(peer, host, port, deadline).await?;
     addresses.retain(|address| from.is_none_or(|from| from.is_ipv4() == address.is_ipv4()));
     let socket = match addresses[..] {
         [] => return Err(Failure::Unroutable("it has no address of the family to dial from")),
-        [only] => within(deadline, peer, connect_from(peer, from, only)).await?,
-        _ => within(deadline, peer, connect_any(peer, &addresses, from, deadline)).await?,
+        [only] => deadline.meet(peer, connect_from(peer, from, only)).await?,
+        _ => deadline.meet(peer, connect_any(peer, &addresses, from, deadline.at)).await?,
     }?;
     // Refused only on a socket that is already gone, which the first write reports better.
     let _ = socket.set_nodelay(true);
@@ -175,12 +184,12 @@ async fn tcp(
 }
 
 /// Never none.
-async fn resolve(peer: Peer, host: &Host, port: u16, deadline: Instant) -> Result<Vec<SocketAddr>, Failure> {
+async fn resolve(peer: Peer, host: &Host, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr>, Failure> {
     let name = match host {
         Host::Ip(ip) => return Ok(vec![SocketAddr::new(ip.to_canonical(), port)]),
         Host::Name(name) => name.as_str(),
     };
-    let lookup = within(deadline, peer, lookup_host((name, port))).await?;
+    let lookup = deadline.meet(peer, lookup_host((name, port))).await?;
     let found = lookup.map_err(|error| Failure::Dns(peer, error))?;
     let found: Vec<_> = found.map(|found| SocketAddr::new(found.ip().to_canonical(), port)).collect();
     if found.is_empty() {
