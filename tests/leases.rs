@@ -327,19 +327,7 @@ fn a_tunnel_holds_it_until_its_end() {
         assert_eq!(client.response().status(), 502);
         scene.gateway.wait_in_flight(1);
 
-        for client_resets in [false, true] {
-            let mut client = scene.sent(&connect("echo"));
-            scene.go();
-            assert_eq!(client.head().status(), 200);
-            assert_eq!(client.send("there").exactly(5), b"there");
-            scene.gateway.wait_in_flight(2);
-            if client_resets {
-                client.reset()
-            } else {
-                client.finish()
-            }
-            scene.gateway.wait_in_flight(1);
-        }
+        holds_it_until_the_client_ends_it(scene, &connect("echo"), 200);
 
         let mut client = scene.sent(&connect("over"));
         scene.go();
@@ -350,23 +338,28 @@ fn a_tunnel_holds_it_until_its_end() {
     });
 }
 
+/// What `request` opens echoes, and ends either way a client can end it.
+fn holds_it_until_the_client_ends_it(scene: &Scene, request: &str, status: u16) {
+    for resets in [false, true] {
+        let mut client = scene.sent(request);
+        scene.go();
+        assert_eq!(client.head().status(), status);
+        assert_eq!(client.send("there").exactly(5), b"there");
+        scene.gateway.wait_in_flight(2);
+        if resets {
+            client.reset()
+        } else {
+            client.finish()
+        }
+        scene.gateway.wait_in_flight(1);
+    }
+}
+
 #[test]
 fn a_websocket_holds_it_until_its_end() {
     let request = get("switch").replace("Host: h", "Host: h\r\nConnection: Upgrade\r\nUpgrade: websocket");
     scene(&[], |scene| {
-        for resets in [false, true] {
-            let mut client = scene.sent(&request);
-            scene.go();
-            assert_eq!(client.head().status(), 101);
-            assert_eq!(client.send("there").exactly(5), b"there");
-            scene.gateway.wait_in_flight(2);
-            if resets {
-                client.reset()
-            } else {
-                client.finish()
-            }
-            scene.gateway.wait_in_flight(1);
-        }
+        holds_it_until_the_client_ends_it(scene, &request, 101);
         // Asked for and not given.
         let mut client = scene.sent(&request.replace("switch", "whole"));
         scene.go();
