@@ -4,6 +4,7 @@ use std::io::{self, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,6 +19,18 @@ pub(crate) struct Redis {
     dir: TempDir,
     options: Vec<String>,
     process: Option<Child>,
+}
+
+/// A port for redis-server, which cannot say which one it was given, and the one 10,000 above for a cluster node.
+///
+/// Both lie below those that the kernel gives to outgoing connections (32768 on Linux): one of these would be free now, and
+/// could be a connection of another test when the server starts, or starts again.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id() % 1_000) as u16 * 10;
+    let ports = std::iter::repeat_with(|| 11_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000);
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    ports.take(10_000).find(|&port| is_free(port) && is_free(port + 10_000)).expect("a free port")
 }
 
 /// A reply as RESP2 spells it.
@@ -62,15 +75,7 @@ impl Redis {
 
     /// Its port and folder without the server: nobody listens yet. Start it with [`Redis::restart`].
     pub(crate) fn stopped() -> Self {
-        // A cluster node also listens on the port 10,000 above. Those too high are held, or they would come again.
-        let mut too_high = Vec::new();
-        let port = loop {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            match listener.local_addr().expect("bound").port() {
-                port if port < 55_000 => break port,
-                _ => too_high.push(listener),
-            }
-        };
+        let port = free_port();
         let dir = tempfile::tempdir().expect("a scratch folder");
         Self { port, dir, options: Vec::new(), process: None }
     }
