@@ -24,7 +24,7 @@ pub use store::{RedisUrl, Store};
 
 use crate::fetch::Url;
 use crate::member;
-use crate::pool::{Initial, Prefetch};
+use crate::pool::{Decay, Initial, Prefetch};
 use reader::{Document, Reader};
 
 /// Read when no `--config` is given and the working directory has it.
@@ -98,6 +98,8 @@ pub struct Pool {
     pub restore: Initial,
     /// Of how many allocations a member gets one that catches up slowly, at least 2; for [`Initial::Ramp`].
     pub ramp_every: u64,
+    /// How counts shrink with time, if they do.
+    pub decay: Option<Decay>,
     /// How far ahead of need to allocate; in Redis only.
     pub prefetch: Prefetch,
 }
@@ -322,6 +324,8 @@ const MAX_ATTEMPTS: u64 = 64;
 const MAX_THREADS: u64 = 1024;
 /// Four script calls' worth, for each worker.
 const MAX_PREFETCH: u64 = 256;
+/// Every time, all counts are written.
+const MIN_DECAY_PERIOD: Duration = Duration::from_secs(1);
 /// A pool of a million members, of which one catches up by its equal share.
 const MAX_RAMP_EVERY: u64 = 1_000_000;
 /// More than any descriptor limit.
@@ -355,6 +359,7 @@ fn read(reader: &mut Reader<'_>) -> Config {
         initial: reader.key("pool.initial", Initial::Min, initial),
         restore: reader.key("pool.restore", Initial::Min, restore),
         ramp_every: reader.key("pool.ramp_every", RAMP_EVERY, value::whole(2..=MAX_RAMP_EVERY)),
+        decay: reader.key("pool.decay", None, decay),
         prefetch: Prefetch {
             count: reader.key("pool.prefetch", 0, value::whole(0..=MAX_PREFETCH)),
             max_age: reader.key("pool.prefetch_max_age", PREFETCH_MAX_AGE, value::timeout),
@@ -415,6 +420,24 @@ fn restore(value: &value::Value<'_>) -> Result<Initial, String> {
     policy(value).ok_or_else(|| format!("must be one of {}, not {value}", POLICIES.map(quoted).join(", ")))
 }
 
+/// `10%/24h`: how much of every count is taken away, and how often.
+fn decay(value: &value::Value<'_>) -> Result<Option<Decay>, String> {
+    let read = |text: &str| {
+        let (share, period) = text.split_once("%/")?;
+        let is_number = share.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        let percent: f64 = share.parse().ok().filter(|_| is_number)?;
+        let period =
+            value::span(&value::Value::Word(period.into())).ok().filter(|period| *period >= MIN_DECAY_PERIOD)?;
+        (0.001..=99.999).contains(&percent).then(|| Decay { keep: (100.0 - percent) / 100.0, period })
+    };
+    match value.text() {
+        Some("") => Ok(None),
+        text => text.and_then(read).map(Some).ok_or_else(|| {
+            format!(r#"must be a share and a time, from 1s to 8760h, like "10%/24h" or "0.5%/1h", or "" for none, not {value}"#)
+        }),
+    }
+}
+
 const POLICIES: [(&str, Initial); 6] = [
     ("min", Initial::Min),
     ("keep", Initial::Keep),
@@ -451,6 +474,7 @@ impl fmt::Debug for Pool {
             .field("initial", &self.initial)
             .field("restore", &self.restore)
             .field("ramp_every", &self.ramp_every)
+            .field("decay", &self.decay)
             .field("prefetch", &self.prefetch)
             .finish()
     }

@@ -100,6 +100,24 @@ impl Entry {
     }
 }
 
+/// How counts shrink with time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decay {
+    /// What is left of a count after a period: above 0 and below 1.
+    pub keep: f64,
+    /// A period, at least 1 ms.
+    pub period: Duration,
+}
+
+/// What was subtracted from all counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rebased {
+    /// A whole number.
+    pub by: f64,
+    /// How many members are in the set.
+    pub members: u64,
+}
+
 /// A member that is to be looked at before it may enter the set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
@@ -164,7 +182,7 @@ impl Pool {
     /// becomes eligible.
     ///
     /// # Errors
-    /// See [`PoolError`]; a part of a list of more than 1,000 may have been added. Adding it again does no harm.
+    /// See [`PoolError`]; a part of a list of more than 200 may have been added. Adding it again does no harm.
     pub async fn add(&self, members: &[Name], initial: Initial) -> Result<u64, PoolError> {
         match self {
             Self::Embedded(pool) => Ok(pool.add(members, initial)),
@@ -175,7 +193,7 @@ impl Pool {
     /// Takes members out, in whatever state they are. Returns how many were there.
     ///
     /// # Errors
-    /// See [`PoolError`]; a part of a list of more than 1,000 may have been removed.
+    /// See [`PoolError`]; a part of a list of more than 200 may have been removed.
     pub async fn remove(&self, members: &[Name]) -> Result<u64, PoolError> {
         match self {
             Self::Embedded(pool) => Ok(pool.remove(members)),
@@ -201,7 +219,7 @@ impl Pool {
     /// and how often in a row, is forgotten. Returns those that were set aside.
     ///
     /// # Errors
-    /// See [`PoolError`]; a part of a list of more than 1,000 may have been restored.
+    /// See [`PoolError`]; a part of a list of more than 200 may have been restored.
     pub async fn restore(&self, members: &[Name], initial: Initial) -> Result<Vec<Name>, PoolError> {
         match self {
             Self::Embedded(pool) => Ok(pool.restore(members, initial)),
@@ -367,6 +385,31 @@ impl Pool {
         match self {
             Self::Embedded(pool) => Ok(pool.forget(reading, members, remove)),
             Self::Redis(pool) => pool.forget(reading, members, remove).await,
+        }
+    }
+
+    /// Lets all counts shrink when a period of `decay` is over, those of members set aside too, rounded down to whole
+    /// allocations; any number of gateways may call it. Returns how many periods that was, mostly 0. The first call of all
+    /// begins the first period.
+    ///
+    /// # Errors
+    /// See [`PoolError`]. In Redis it may take a second per million members, during which nothing else is answered.
+    pub async fn decay(&self, decay: Decay) -> Result<u64, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.decay(decay)),
+            Self::Redis(pool) => pool.decay(decay).await,
+        }
+    }
+
+    /// Subtracts the lowest count from all, or the next whole number below. Counts of members that are set aside, or catch
+    /// up, go down to 0 at most.
+    ///
+    /// # Errors
+    /// See [`PoolError`]. In Redis it may take a second per million members, during which nothing else is answered.
+    pub async fn rebase(&self) -> Result<Rebased, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.rebase()),
+            Self::Redis(pool) => pool.rebase().await,
         }
     }
 

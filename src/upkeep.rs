@@ -1,7 +1,8 @@
 //! What the pool needs now and then, done by every gateway beside its requests.
 //!
 //! No gateway leads: each step is one script that any of them may run, at once or never, and does what is due exactly once.
-//! Not here: what is on a request's way. Cost: one call a second, which looks at one key when nothing is due.
+//! Not here: what is on a request's way. Cost: one call a second, which looks at two keys when nothing is due; with
+//! `pool.decay` another, at most once a second and at least once a minute.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tokio::time::sleep;
 use crate::config;
 use crate::health::Watch;
 use crate::member;
-use crate::pool::{Initial, Pool};
+use crate::pool::{Decay, Initial, Pool};
 
 /// Between two rounds, on average: whoever is to return after a while returns no more than so much later.
 const EVERY: Duration = Duration::from_secs(1);
@@ -25,22 +26,38 @@ const MAX_CALLS: usize = 100;
 pub(crate) struct Upkeep {
     pool: Pool,
     restore: Initial,
+    decay: Option<Decay>,
     watch: Arc<Watch>,
 }
 
 impl Upkeep {
     pub(crate) fn new(pool: Pool, config: &config::Pool, watch: Arc<Watch>) -> Self {
-        Self { pool, restore: config.restore, watch }
+        Self { pool, restore: config.restore, decay: config.decay, watch }
     }
 
     /// Goes on for ever.
     pub(crate) async fn run(self) {
-        tokio::join!(self.watch.run(&self.pool), async {
+        let bring_back = async {
             loop {
                 sleep(jittered(EVERY)).await;
                 self.bring_back().await;
             }
-        });
+        };
+        tokio::join!(bring_back, self.let_decay(), self.watch.run(&self.pool));
+    }
+
+    /// Lets counts shrink each time it is time to.
+    async fn let_decay(&self) {
+        let Some(decay) = self.decay else { return };
+        let pause = (decay.period / 60).clamp(EVERY, 60 * EVERY);
+        loop {
+            match self.pool.decay(decay).await {
+                Ok(0) => {}
+                Ok(periods) => tracing::info!(periods, keep = decay.keep, "counts have shrunk"),
+                Err(error) => tracing::debug!(%error, "could not let counts shrink"),
+            }
+            sleep(jittered(pause)).await;
+        }
     }
 
     /// Everyone whose time is up.

@@ -301,3 +301,12 @@ fn pool_list_shows_allocations_whatever_the_weight() {
     assert_eq!(code(&output), 64);
     assert!(err(&output).contains("weight=3"), "{}", err(&output));
 }
+
+#[test]
+fn pool_rebase_makes_counts_small_again() {
+    let redis = Redis::start();
+    redis.cmd(&["ZADD", KEY, "5145", "http://10.0.0.7:3128", "5146", "http://10.0.0.8:3128"]);
+    assert_eq!(pool(&redis, &["rebase"]), "subtracted 5145 from 2 members\n");
+    assert_eq!(redis.scores(KEY).into_iter().map(|(_, score)| score).collect::<Vec<_>>(), ["0", "1"]);
+    assert_eq!(pool_json(&redis, &["rebase"]), json!({"subtracted": 0, "members": 2}));
+}

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel::config::{Config, Gateway, Health, Log, ProxyStatus, Retry, Sources, Store, Upstream};
-use evenkeel::pool::Initial;
+use evenkeel::pool::{Decay, Initial};
 
 /// The files of one folder; a folder that is empty or was moved tests nothing.
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -78,4 +78,5 @@ fn every_key_reaches_its_place() {
     assert_eq!((&config.pool.key[..], config.pool.timeout), ("other:{pool}", secs(5)));
     assert_eq!((config.pool.proxies, config.pool.initial), (vec!["http://10.0.0.7:3128".into()], Initial::Count(12)));
     assert_eq!((config.pool.restore, config.pool.ramp_every), (Initial::Median, 13));
+    assert_eq!(config.pool.decay, Some(Decay { keep: 0.995, period: Duration::from_secs(36 * 3600) }));
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use evenkeel::member::Name;
 use evenkeel::pool::embedded::Embedded;
 use evenkeel::pool::redis::Redis;
-use evenkeel::pool::{Initial, Kind, Parking, Pool, Prefetch, Stay};
+use evenkeel::pool::{Decay, Initial, Kind, Parking, Pool, Prefetch, Rebased, Stay};
 use tokio::task::JoinSet;
 
 use crate::support::pool::{
@@ -315,6 +315,61 @@ async fn what_is_given_back_of_who_catches_up_is_undone() {
     assert_eq!(counts(&pool).await, [(name("p:1"), 1_000.0), (name("q:1"), 1_000.0)]);
 }
 
+#[tokio::test]
+async fn counts_shrink_once_a_period_whoever_asks_and_as_often_as_periods_went_by() {
+    let server = Server::start();
+    let decay = |millis| Decay { keep: 0.9, period: Duration::from_millis(millis) };
+    for is_redis in [false, true] {
+        let pool = if is_redis { connect(&server) } else { Pool::Embedded(Embedded::new()) };
+        let hour = decay(3_600_000);
+        assert_eq!(pool.decay(hour).await.unwrap(), 0, "the first period begins");
+        for (member, count) in [("a:1", 100), ("b:1", 105), ("c:1?weight=3", 7), ("d:1", 10), ("e:1", 0)] {
+            pool.add(&names([member]), Initial::Count(count)).await.unwrap();
+        }
+        take(&pool, 1).await;
+        pool.park(&name("d:1"), &parking(Kind::Hand, Stay::UntilRestored)).await.unwrap().unwrap();
+        pool.add(&names(["r:1"]), Initial::Ramp).await.unwrap();
+        assert_eq!(pool.decay(hour).await.unwrap(), 0, "it is not over");
+        let before = counts(&pool).await;
+
+        // A shorter one is over soon; several call, and one of them does it.
+        let short = decay(200);
+        let mut periods = 0;
+        while periods == 0 {
+            let calls = [pool.decay(short), pool.decay(short), pool.decay(short)];
+            let [a, b, c] = calls;
+            let (a, b, c) = tokio::join!(a, b, c);
+            periods = a.unwrap() + b.unwrap() + c.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await; // between two looks
+        }
+        let factor = 0.9_f64.powf(periods as f64);
+        for (member, count) in before {
+            let weight = if member.ends_with(b"weight=3") { 3.0 } else { 1.0 };
+            let expected = (count * weight * factor + 1e-6).floor() / weight;
+            assert!(counts(&pool).await.contains(&(member.clone(), expected)), "{member:?} after {periods}");
+        }
+        assert_eq!(pool.parked().await.unwrap()[0].count, (10.0 * factor + 1e-6).floor());
+    }
+}
+
+#[tokio::test]
+async fn a_rebase_subtracts_the_lowest_from_all() {
+    on_both(async |pool| {
+        assert_eq!(pool.rebase().await.unwrap(), Rebased { by: 0.0, members: 0 });
+        pool.add(&names(["low:1", "a:1", "b:1?weight=3", "c:1"]), Initial::Count(5)).await.unwrap();
+        pool.park(&name("low:1"), &parking(Kind::Hand, Stay::UntilRestored)).await.unwrap().unwrap();
+        take(&pool, 8).await;
+        let before = counts(&pool).await;
+        assert_eq!(before, [("b:1?weight=3", 19.0 / 3.0), ("a:1", 7.0), ("c:1", 7.0)].map(|(m, c)| (name(m), c)));
+        assert_eq!(pool.rebase().await.unwrap(), Rebased { by: 6.0, members: 3 });
+        let after = counts(&pool).await;
+        assert_eq!(after, [("b:1?weight=3", 1.0 / 3.0), ("a:1", 1.0), ("c:1", 1.0)].map(|(m, c)| (name(m), c)));
+        assert_eq!(pool.parked().await.unwrap()[0].count, 0.0, "not below nothing");
+        assert_eq!(pool.rebase().await.unwrap(), Rebased { by: 0.0, members: 3 });
+    })
+    .await;
+}
+
 /// A member that somebody has put into the set is eligible, whatever else was known of it.
 #[tokio::test]
 async fn no_member_shows_in_two_states_when_another_tool_adds_it() {
@@ -486,6 +541,9 @@ async fn the_acl_of_the_readme_allows_all_that_is_needed() {
         pool.restore(&names(["a:1"]), Initial::Min).await.unwrap();
     }
     pool.forgive(&names(["a:1"])).await.unwrap();
+    let decay = Decay { keep: 0.5, period: Duration::from_millis(1) };
+    eventually(RECOVERY, "a decay", async || pool.decay(decay).await.unwrap() > 0).await;
+    pool.rebase().await.unwrap();
     pool.remove(&names(["a:1"])).await.unwrap();
     let mut reading = pool.begin_reading("one", Initial::Min).await.unwrap();
     pool.take(&mut reading, &names(["d:1", "e:1"]), false).await.unwrap();

@@ -184,6 +184,26 @@ impl Model {
         rejected
     }
 
+    /// `None` where the lowest is no number to subtract.
+    fn rebase(&mut self) -> Option<f64> {
+        self.sort();
+        let by = self.set.first().map_or(0.0, |(score, _)| score.floor());
+        if by.is_infinite() {
+            return None;
+        }
+        let less = |member: &Name, score: f64| match weight(member) {
+            1.0 => score - by,
+            weight => ((score * weight + 0.5).floor() - by * weight) / weight,
+        };
+        if by != 0.0 {
+            self.set.iter_mut().for_each(|(score, member)| *score = less(member, *score));
+            self.ramping.iter_mut().for_each(|(member, (score, _))| *score = less(member, *score).max(0.0));
+            let finite = self.parked.iter_mut().filter(|(_, record)| record.count.is_finite());
+            finite.for_each(|(member, record)| record.count = less(member, record.count).max(0.0));
+        }
+        Some(by)
+    }
+
     /// Somebody else's ZADD: in the set is eligible, whatever it was before.
     fn set_score(&mut self, member: &Name, score: f64) {
         self.take(member);
@@ -291,6 +311,7 @@ enum Step {
     Accept(Vec<Name>, Initial),
     /// Whether for good.
     Reject(Vec<Name>, bool),
+    Rebase,
     /// Someone else's ZADD; Redis only.
     SetScore(Name, f64),
 }
@@ -355,6 +376,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => any_members().prop_map(Step::Propose),
         1 => (any_members(), any_initial()).prop_map(|(members, initial)| Step::Accept(members, initial)),
         1 => (any_members(), any::<bool>()).prop_map(|(members, for_good)| Step::Reject(members, for_good)),
+        1 => Just(Step::Rebase),
         2 => (any_member(), any_score()).prop_map(|(member, score)| Step::SetScore(member, score)),
     ]
 }
@@ -408,6 +430,11 @@ async fn walk(pool: &Pool, ramp_every: Option<u64>, steps: &[Step], set_score: O
                 let again = (!for_good).then_some(LATER);
                 assert_eq!(pool.reject(members, again).await.unwrap(), model.reject(members, *for_good), "{step:?}");
             }
+            Step::Rebase => match (pool.rebase().await, model.rebase()) {
+                (Ok(rebased), Some(by)) => assert_eq!((rebased.by, rebased.members), (by, model.set.len() as u64)),
+                (Err(_), None) => {}
+                other => panic!("{other:?}"),
+            },
             Step::SetScore(member, score) => {
                 if let Some(set_score) = set_score {
                     set_score(member, *score);

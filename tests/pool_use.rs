@@ -262,3 +262,22 @@ fn a_parked_member_gets_nothing_and_the_gateway_brings_it_back_in_time() {
     assert_eq!(redis.int(&["EXISTS", PARKED]), 0);
     assert!(gateway.log().contains("back in the pool"), "{}", gateway.log());
 }
+
+#[test]
+fn gateways_let_counts_shrink_once_a_period_between_them() {
+    let redis = Redis::start();
+    let member = "http://10.0.0.7:3128";
+    redis.cmd(&["ZADD", KEY, "1000000", member]);
+    let setup = Setup::of([""; 0]).redis(&redis).set("pool.decay", "50%/1s");
+    let gateways: Vec<_> = (0..3).map(|_| setup.start()).collect();
+    let count = || redis.scores(KEY)[0].1.parse::<f64>().unwrap();
+    eventually(PATIENCE, "three periods", || count() <= 125_000.0);
+    // Whatever their number, each period halved it: what they say they did is what was done.
+    let told = || -> u64 {
+        let logs: String = gateways.iter().map(Gateway::log).collect();
+        let periods =
+            logs.lines().filter_map(|line| line.split("periods=").nth(1)?.split(' ').next()?.parse::<u64>().ok());
+        periods.sum()
+    };
+    eventually(PATIENCE, "all of them told", || (1_000_000.0 / 2_f64.powf(told() as f64)).floor() == count());
+}

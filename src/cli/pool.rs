@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{ConfigArgs, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector, read_list};
 use crate::config::{self, Config, Flags, Store};
 use crate::member::{self, Member, Name};
-use crate::pool::{Kind, Parking, Pool, PoolError, Stay};
+use crate::pool::{Kind, Parking, Pool, PoolError, Rebased, Stay};
 
 #[derive(Args)]
 pub(super) struct PoolArgs {
@@ -80,6 +80,8 @@ enum Verb {
         #[arg(value_name = "FILE|-")]
         file: PathBuf,
     },
+    /// Subtract the lowest count from all, so that counts are small again and as far apart as they were
+    Rebase,
     /// Write every eligible member, passwords included, one per line
     Export,
 }
@@ -135,6 +137,11 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
                 parked += u64::from(pool.park(&member, &parking).await.map_err(unavailable)?.is_some());
             }
             Ok(told(json, "parked", parked, asked))
+        }
+        Verb::Rebase => {
+            let Rebased { by, members } = pool.rebase().await.map_err(unavailable)?;
+            let report = json!({"subtracted": listing::whole(by), "members": members});
+            Ok(say(json, &report, &format!("subtracted {by} from {members} members")))
         }
         Verb::Restore { urls } => {
             let asked = urls.len();

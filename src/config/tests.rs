@@ -228,3 +228,25 @@ fn a_cluster_needs_a_key_with_a_hash_tag() {
     assert!(load("{a}") && load("evenkeel:{a}:b") && load("}{a}"));
     assert!(!load("evenkeel") && !load("{}") && !load("a{}{b}") && !load("{a"));
 }
+
+#[test]
+fn a_decay_is_a_share_and_a_time() {
+    let decay = |text: &str| {
+        let env = [("EVENKEEL_POOL__DECAY", text)];
+        load(&env, Flags::default()).map(|config| config.pool.decay.map(|d| (d.keep, d.period.as_secs())))
+    };
+    for (text, expected) in [
+        ("", None),
+        ("10%/24h", Some((0.9, 86_400))),
+        ("0.5%/1m", Some((0.995, 60))),
+        ("99%/1s", Some((0.01, 1))),
+        ("50%/168h", Some((0.5, 604_800))),
+    ] {
+        assert_eq!(decay(text), Ok(expected), "{text}");
+    }
+    for text in
+        ["10%", "10/24h", "10%/", "%/1h", "0%/1h", "100%/1h", "-1%/1h", "nan%/1h", "1e1%/1h", "10%/999ms", "10%/9000h"]
+    {
+        assert!(decay(text).is_err(), "{text}");
+    }
+}

@@ -43,6 +43,19 @@ pub(super) fn placed(start: f64, weight: u16) -> f64 {
     count / weight
 }
 
+/// What is left of a score when so much of it is kept: whole allocations, rounded down.
+pub(super) fn shrunk(score: f64, weight: u16, factor: f64) -> f64 {
+    let weight = f64::from(weight);
+    // A little more, because the product of what is meant to be a whole number may be a little less.
+    (score * weight * factor + 1e-6).floor() / weight
+}
+
+/// The score less `base`, a whole number.
+pub(super) fn rebased(score: f64, weight: u16, base: f64) -> f64 {
+    let divisor = f64::from(weight);
+    if weight == 1 { score - base } else { (allocations(score, weight) - base * divisor) / divisor }
+}
+
 /// How many allocations a score stands for: a whole number for a weight above 1, the score itself without one.
 pub(super) fn allocations(score: f64, weight: u16) -> f64 {
     if weight == 1 { score } else { (score * f64::from(weight) + 0.5).floor() }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{Candidate, Care, Change, Entry, Initial, Lease, Look, Parked, Parking, PoolError, Report};
+use super::{Candidate, Care, Change, Decay, Entry, Initial, Lease, Look, Parked, Parking, PoolError, Rebased, Report};
 use crate::member::Name;
 use sources::Sources;
 use state::State;
@@ -128,6 +128,16 @@ impl Embedded {
     pub(super) fn reject(&self, members: &[Name], again: Option<Duration>) -> u64 {
         let again = again.map(|span| now_ms().saturating_add(span.as_millis().try_into().unwrap_or(u64::MAX)));
         self.state().reject(members, again)
+    }
+
+    /// See [`super::Pool::decay`].
+    pub(super) fn decay(&self, decay: Decay) -> u64 {
+        self.state().decay(decay, now_ms())
+    }
+
+    /// See [`super::Pool::rebase`].
+    pub(super) fn rebase(&self) -> Rebased {
+        self.state().rebase()
     }
 
     /// See [`super::Pool::list`].

@@ -110,7 +110,7 @@ impl Listing {
 }
 
 /// Counts are whole numbers, unless someone wrote another score.
-fn whole(score: f64) -> Value {
+pub(super) fn whole(score: f64) -> Value {
     let is_whole = score.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&score);
     if is_whole { Value::from(score as u64) } else { Value::from(score) }
 }

@@ -33,6 +33,12 @@ impl Ramp {
         self.members.iter().map(|(member, (count, _))| (member, *count))
     }
 
+    pub(super) fn change_counts(&mut self, change: impl Fn(&Name, f64) -> f64) {
+        for (member, (count, _)) in &mut self.members {
+            *count = Count(change(member, count.0));
+        }
+    }
+
     /// Its first turn is the next.
     pub(super) fn put(&mut self, member: Name, count: Count) {
         self.put_at(member, count, 0);

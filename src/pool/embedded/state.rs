@@ -11,7 +11,9 @@ use super::order::Order;
 use super::ramp::Ramp;
 use crate::member::Name;
 use crate::pool::count;
-use crate::pool::{Candidate, Care, Change, Entry, Initial, Kind, Look, Outcome, Parked, Parking, PoolError, Report};
+use crate::pool::{
+    Candidate, Care, Change, Decay, Entry, Initial, Kind, Look, Outcome, Parked, Parking, PoolError, Rebased, Report,
+};
 
 /// Invariants: `order` holds exactly the (count, member) pairs of `counts`, and so does the order of `load`; `returns` exactly the (until, member) pairs of
 /// `parked` that have an until and are not in `trials`; no member is in more than one of `counts`, `parked` and `candidates`.
@@ -30,6 +32,8 @@ pub(super) struct State {
     failures: Order,
     /// When members that were set aside for failing may be tried.
     trials: Order,
+    /// When counts have shrunk last.
+    decayed_ms: Option<u64>,
     /// Under least-concurrent.
     load: Option<Load>,
 }
@@ -398,6 +402,48 @@ impl State {
 
     pub(super) fn in_flight(&self) -> HashMap<Name, u64> {
         self.load.as_ref().map(|load| load.in_flight.clone()).unwrap_or_default()
+    }
+
+    /// `lua/decay.lua`
+    pub(super) fn decay(&mut self, Decay { keep, period }: Decay, now_ms: u64) -> u64 {
+        let period = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1);
+        let Some(last) = self.decayed_ms.filter(|&last| last <= now_ms) else {
+            self.decayed_ms = Some(now_ms);
+            return 0;
+        };
+        let periods = (now_ms - last) / period;
+        if periods == 0 {
+            return 0;
+        }
+        self.decayed_ms = Some(last + periods * period);
+        let factor = keep.powf(periods as f64);
+        self.change_counts(|member, count, _| count::shrunk(count, count::weight(member), factor));
+        periods
+    }
+
+    /// `lua/rebase.lua`
+    pub(super) fn rebase(&mut self) -> Rebased {
+        let base = self.order.first().map_or(0.0, |(count, _)| count.0.floor());
+        if base != 0.0 {
+            self.change_counts(|member, count, is_in_set| {
+                let rebased = count::rebased(count, count::weight(member), base);
+                if is_in_set { rebased } else { rebased.max(0.0) }
+            });
+        }
+        Rebased { by: base, members: self.order.len() as u64 }
+    }
+
+    /// Changes all counts; whether a member is in the set is the last argument.
+    fn change_counts(&mut self, change: impl Fn(&Name, f64, bool) -> f64) {
+        for (count, member) in std::mem::take(&mut self.order) {
+            self.take(&member);
+            let changed = Count(change(&member, count.0, true));
+            self.put(member, changed);
+        }
+        self.ramp.change_counts(|member, count| change(member, count, false));
+        for (member, parked) in &mut self.parked {
+            parked.count = change(member, parked.count, false);
+        }
     }
 
     pub(super) fn list(&self) -> Vec<Entry> {

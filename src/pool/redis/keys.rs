@@ -46,6 +46,13 @@ impl Keys {
         &self.moving[3]
     }
 
+    /// All of these, and when counts have shrunk last.
+    pub(super) fn with_decayed(&self) -> Vec<Value> {
+        let mut keys = self.moving.to_vec();
+        keys.push(format!("{}:decayed", self.key).into());
+        keys
+    }
+
     /// All of these, what the source `name` names, and the set of all sources.
     pub(super) fn with_source(&self, name: &str) -> Vec<Value> {
         [&self.moving[..], &[self.source(name), self.sources()]].concat()

@@ -6,12 +6,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use fred::prelude::Value;
 use fred::types::scripts::Script;
+use tokio::time::Instant;
 
 use super::reply::{nonsense, number, string, strings};
-use super::{CHUNK, Redis, scripts};
+use super::{CHUNK, LOOKUP, Redis, scripts};
 use crate::member::Name;
-use crate::pool::{Candidate, Care, Change, Entry, Initial, Look, Parked, Parking, PoolError, Report};
+use crate::pool::{Candidate, Care, Change, Decay, Entry, Initial, Look, Parked, Parking, PoolError, Rebased, Report};
 
+/// How long a script may take that changes all members: a second per million of them, and plenty of time on a slow machine.
+const LONG: Duration = Duration::from_secs(30);
+/// Members that one call brings back at most; the script refuses more.
+const MAX_DUE: usize = 1_000;
 /// Members per page of a listing: 1 MB or so, a few ms of Redis' time.
 const PAGE: usize = 10_000;
 
@@ -51,7 +56,7 @@ impl Redis {
 
     /// See [`crate::pool::Pool::restore_due`].
     pub(in crate::pool) async fn restore_due(&self, most: usize, initial: Initial) -> Result<Vec<Name>, PoolError> {
-        let most = Value::from(most.clamp(1, CHUNK) as i64);
+        let most = Value::from(most.clamp(1, MAX_DUE) as i64);
         let ramps = if self.shared.ramp_every.get().is_some() { "ramps" } else { "" };
         strings(self.run(&scripts::RESTORE_DUE, [policy(initial), most, Value::from_static_str(ramps)]).await?)
     }
@@ -103,7 +108,7 @@ impl Redis {
 
     /// See [`crate::pool::Pool::look`].
     pub(in crate::pool) async fn look(&self, from: u64, most: usize) -> Result<Look, PoolError> {
-        let most = Value::from(most.clamp(1, CHUNK) as i64);
+        let most = Value::from(most.clamp(1, MAX_DUE) as i64);
         let reply = strings(self.run(&scripts::LOOK, [Value::from(from.to_string()), most]).await?)?;
         let [due, total, failing @ ..] = &reply[..] else { return Err(nonsense()) };
         let mut look = Look { is_due: due == "1", total: number(total)?, failing: Vec::new(), next: from };
@@ -137,6 +142,19 @@ impl Redis {
         self.count(&scripts::REJECT, Some(again.into()), members).await
     }
 
+    /// See [`crate::pool::Pool::decay`].
+    pub(in crate::pool) async fn decay(&self, Decay { keep, period }: Decay) -> Result<u64, PoolError> {
+        let args = [Value::from(keep.to_string()), Value::from(period.as_millis().to_string())];
+        number(&string(self.run_long(&scripts::DECAY, args).await?)?)
+    }
+
+    /// See [`crate::pool::Pool::rebase`].
+    pub(in crate::pool) async fn rebase(&self) -> Result<Rebased, PoolError> {
+        let reply = strings(self.run_long(&scripts::REBASE, []).await?)?;
+        let [by, members] = <[Bytes; 2]>::try_from(reply).map_err(|_| nonsense())?;
+        Ok(Rebased { by: number(&by)?, members: number(&members)? })
+    }
+
     /// See [`crate::pool::Pool::list`]. Up to 10,000 members are one consistent reading. A larger pool is read in pages
     /// of that size, so that no reply blocks Redis for long; counts that change meanwhile show as of their page.
     pub(in crate::pool) async fn list(&self) -> Result<Vec<Entry>, PoolError> {
@@ -164,7 +182,7 @@ impl Redis {
         let mut records: HashMap<Name, Bytes> = HashMap::new();
         let mut cursor = Bytes::from_static(b"0");
         loop {
-            let count = [Value::from_static_str("COUNT"), Value::from(CHUNK as i64)];
+            let count = [Value::from_static_str("COUNT"), Value::from(LOOKUP as i64)];
             let args = [self.shared.keys.parked().clone(), cursor.into()].into_iter().chain(count).collect();
             let Value::Array(mut reply) = self.call("HSCAN", args).await? else { return Err(nonsense()) };
             let (Some(page), Some(next), None) = (reply.pop(), reply.pop(), reply.pop()) else {
@@ -192,7 +210,7 @@ impl Redis {
         let mut others = Vec::with_capacity(members.len());
         let mut members = members.into_iter().peekable();
         while members.peek().is_some() {
-            let page: Vec<(Name, T)> = members.by_ref().take(CHUNK).collect();
+            let page: Vec<(Name, T)> = members.by_ref().take(LOOKUP).collect();
             let names = page.iter().map(|(member, _)| Value::from(member.clone()));
             let args = std::iter::once(self.shared.keys.set()[0].clone()).chain(names).collect();
             let Value::Array(scores) = self.call("ZMSCORE", args).await? else { return Err(nonsense()) };
@@ -251,6 +269,12 @@ impl Redis {
     async fn run(&self, script: &Script, args: impl IntoIterator<Item = Value>) -> Result<Value, PoolError> {
         let link = &self.shared.link;
         link.run(script, self.shared.keys.all(), args, link.deadline()).await
+    }
+
+    /// For a script that changes all members, which no request waits for.
+    async fn run_long<const N: usize>(&self, script: &Script, args: [Value; N]) -> Result<Value, PoolError> {
+        let deadline = Instant::now() + LONG;
+        self.shared.link.run(script, &self.shared.keys.with_decayed(), args, deadline).await
     }
 
     pub(super) async fn call(&self, name: &'static str, args: Vec<Value>) -> Result<Value, PoolError> {

@@ -5,7 +5,7 @@ use fred::prelude::Value;
 
 use super::members::newcomer;
 use super::reply::{nonsense, number, strings};
-use super::{CHUNK, Redis, scripts};
+use super::{CHUNK, LOOKUP, Redis, scripts};
 use crate::member::Name;
 use crate::pool::{Dropped, Initial, PoolError, Reading};
 
@@ -48,7 +48,7 @@ impl Redis {
     /// See [`crate::pool::Pool::missing`].
     pub(in crate::pool) async fn missing(&self, reading: &Reading, most: usize) -> Result<Vec<Name>, PoolError> {
         let before = Value::from(format!("({}", reading.since));
-        let limit = [Value::from_static_str("LIMIT"), Value::from(0), Value::from(most.clamp(1, CHUNK) as i64)];
+        let limit = [Value::from_static_str("LIMIT"), Value::from(0), Value::from(most.clamp(1, LOOKUP) as i64)];
         let range = [self.shared.keys.source(&reading.source), Value::from_static_str("-inf"), before];
         strings(self.call("ZRANGEBYSCORE", range.into_iter().chain(limit).collect()).await?)
     }
