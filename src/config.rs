@@ -137,8 +137,10 @@ pub struct Health {
     pub max_cooldown: Duration,
     /// At most so many percent of the pool: 1 to 100.
     pub max_parked: u8,
-    /// What is asked for through them, best of a judge.
+    /// What is asked for through them, best of a judge; without it none is checked.
     pub url: Option<Url>,
+    /// Between two checks of a member; zero: none is checked.
+    pub every: Duration,
     /// The longest one may take for everything.
     pub timeout: Duration,
     /// How many are tried at once: 1 to 10,000.
@@ -313,6 +315,8 @@ const COOLDOWN: Duration = Duration::from_secs(30);
 const MAX_COOLDOWN: Duration = Duration::from_secs(10 * 60);
 /// Two of three may go, as `retry.attempts` has it; the rest bears up to 3.3 times its load.
 const MAX_PARKED: u8 = 70;
+/// A dead member costs few clients a retry, and a judge is asked as often as a busy pool has members, once a minute.
+const EVERY: Duration = Duration::from_secs(60);
 /// As long as dialing alone may take for a client; a proxy that needs longer serves nobody.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Enough for ten thousand in a few minutes when most of them are dead, and little for a judge to bear.
@@ -384,6 +388,7 @@ fn read(reader: &mut Reader<'_>) -> Config {
         }),
         max_parked: reader.key("health.max_parked", MAX_PARKED, value::percent),
         url: reader.key("health.url", None, value::page),
+        every: reader.key("health.every", EVERY, every),
         timeout: reader.key("health.timeout", HEALTH_TIMEOUT, value::timeout),
         parallel: reader.key("health.parallel", HEALTH_PARALLEL, value::whole(1..=MAX_PARALLEL)),
     };
@@ -399,6 +404,15 @@ impl ProxyStatus {
             Some("never") => Ok(Self::Never),
             _ => Err(format!(r#"must be "always", "errors" or "never", not {value}"#)),
         }
+    }
+}
+
+fn every(value: &value::Value<'_>) -> Result<Duration, String> {
+    match value::duration(value)? {
+        span if !span.is_zero() && span < Duration::from_millis(100) => {
+            Err(format!(r#"must be "0s" or from "100ms" to "24h", not {value}"#))
+        }
+        span => Ok(span),
     }
 }
 

@@ -11,6 +11,8 @@
 //! Not here: what counts as a failure, and the counting itself ([`Pool::report`]). Bounds: `MOST_SUSPECTS` members
 //! remembered, `MOST_TRIALS` trials at once. Cost: a load per request; a success looks a member up while any has failed.
 
+mod checks;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,6 +21,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
+
+use checks::Checks;
 
 use crate::config::Config;
 use crate::member::{self, Name};
@@ -52,6 +56,7 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 /// What the workers of one gateway have seen of its members, and what it knows from other gateways.
 pub struct Watch {
     care: Care,
+    checks: Option<Checks>,
     /// How long a trial may take.
     lease: Duration,
     /// Whether a success is of interest.
@@ -108,6 +113,7 @@ impl Watch {
         };
         Self {
             care,
+            checks: Checks::new(config, care),
             lease: config.upstream.dial_timeout + config.upstream.response_timeout + TRIAL_MARGIN,
             is_listening: AtomicBool::new(false),
             is_due: AtomicBool::new(false),
@@ -206,7 +212,12 @@ impl Watch {
 
     /// Tells the pool, and looks what others have told it; goes on for ever.
     pub(crate) async fn run(&self, pool: &Pool) {
-        tokio::join!(self.report(pool), self.look(pool));
+        let checks = async {
+            if let Some(checks) = &self.checks {
+                checks.run(pool, self).await;
+            }
+        };
+        tokio::join!(self.report(pool), self.look(pool), checks);
     }
 
     async fn report(&self, pool: &Pool) {
@@ -236,11 +247,12 @@ impl Watch {
 
     fn tell(&self, change: &Change, complained: &mut Option<Instant>) {
         match change {
-            Change::Parked(Parked { member, reason, since_ms, until_ms, in_a_row, .. }) => {
+            Change::Parked(Parked { member, kind, reason, since_ms, until_ms, in_a_row, .. }) => {
                 self.notes().suspects.remove(member);
                 let span = Duration::from_millis(until_ms.unwrap_or_default().saturating_sub(*since_ms));
                 let (proxy, id) = (member::masked(member), member::id(member));
-                tracing::warn!(proxy, id, reason, r#for = ?span, in_a_row, "set a pool member aside");
+                let kind = kind.as_str();
+                tracing::warn!(proxy, id, kind, reason, r#for = ?span, in_a_row, "set a pool member aside");
             }
             Change::Restored(member) => {
                 tracing::info!(proxy = member::masked(member), id = member::id(member), "back in the pool");
@@ -265,8 +277,9 @@ impl Watch {
             match pool.look(from, LOOK_AT).await {
                 Ok(look) => {
                     from = look.next;
-                    self.is_due
-                        .store(look.is_due && self.trials.load(Ordering::Relaxed) < MOST_TRIALS, Ordering::Relaxed);
+                    // A check needs no client.
+                    let is_due = look.is_due && self.checks.is_none();
+                    self.is_due.store(is_due && self.trials.load(Ordering::Relaxed) < MOST_TRIALS, Ordering::Relaxed);
                     let now = Instant::now();
                     let mut notes = self.notes();
                     notes.total = look.total;

@@ -68,6 +68,7 @@ fn every_key_reaches_its_place() {
         max_cooldown: secs(13),
         max_parked: 14,
         url: Some("https://judge.example/?key=hush".parse().unwrap()),
+        every: secs(11),
         timeout: secs(12),
         parallel: 13,
     };

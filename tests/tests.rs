@@ -23,6 +23,7 @@ mod pool_use;
 mod redis_faults;
 mod retry;
 
+mod checks;
 mod fetch;
 mod health;
 mod probe;

@@ -13,7 +13,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{Candidate, Care, Change, Decay, Entry, Initial, Lease, Look, Parked, Parking, PoolError, Rebased, Report};
+use super::{
+    Candidate, Care, Change, Check, Checked, Decay, Entry, Initial, Lease, Look, Parked, Parking, PoolError, Rebased,
+    Report, Rounds, Walk,
+};
 use crate::member::Name;
 use sources::Sources;
 use state::State;
@@ -102,6 +105,21 @@ impl Embedded {
     /// See [`super::Pool::try_next`].
     pub(super) fn try_next(&self, lease: Duration) -> Option<(Name, bool)> {
         self.state().try_next(lease, now_ms())
+    }
+
+    /// See [`super::Pool::enroll`].
+    pub(super) fn enroll(&self, walk: &mut Walk, every: Duration) -> bool {
+        self.state().enroll(walk, every, now_ms())
+    }
+
+    /// See [`super::Pool::claim`].
+    pub(super) fn claim(&self, most: usize, lease: Duration) -> Vec<Check> {
+        self.state().claim(most, lease, now_ms())
+    }
+
+    /// See [`super::Pool::checked`].
+    pub(super) fn checked(&self, checks: &[Checked], rounds: &Rounds) -> Vec<Change> {
+        self.state().checked(checks, rounds, now_ms())
     }
 
     /// See [`super::Pool::look`].

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Initial, Parked};
 use crate::member::Name;
 
-/// From how many failures on what happens.
+/// When members that fail are set aside, for how long, and how many of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Care {
     /// A member is set aside after so many failures in a row, at most 999. 0: never.

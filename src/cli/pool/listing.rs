@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::member::{self, Name};
-use crate::pool::{Candidate, Entry, Kind, Parked, Pool, PoolError};
+use crate::pool::{Candidate, Entry, Parked, Pool, PoolError};
 
 /// All members of a pool, by state.
 pub(super) struct Listing {
@@ -102,7 +102,7 @@ impl Listing {
             let _ = write!(text, "; {} times in a row", parked.in_a_row);
         }
         if let Some(until) = parked.until_ms {
-            let what = if parked.kind == Kind::Cooldown { "tried again" } else { "returns" };
+            let what = if parked.kind.counts_in_a_row() { "tried again" } else { "returns" };
             let _ = write!(text, "; {what} in {}", span(until.saturating_sub(self.now_ms)));
         }
         text + ")"

@@ -5,14 +5,18 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
+use std::ops::Bound;
 use std::time::Duration;
 
 use super::order::Order;
 use super::ramp::Ramp;
 use crate::member::Name;
+use crate::pool::check::Cursor;
 use crate::pool::count;
 use crate::pool::{
-    Candidate, Care, Change, Decay, Entry, Initial, Kind, Look, Outcome, Parked, Parking, PoolError, Rebased, Report,
+    Candidate, Care, Change, Check, Checked, Decay, Entry, Finding, Initial, Kind, Look, Outcome, Parked, Parking,
+    PoolError, Rebased, Report, Rounds, Walk,
 };
 
 /// Invariants: `order` holds exactly the (count, member) pairs of `counts`, and so does the order of `load`; `returns` exactly the (until, member) pairs of
@@ -34,6 +38,8 @@ pub(super) struct State {
     trials: Order,
     /// When counts have shrunk last.
     decayed_ms: Option<u64>,
+    /// When members are checked.
+    checks: Order,
     /// Under least-concurrent.
     load: Option<Load>,
 }
@@ -78,6 +84,8 @@ impl PartialOrd for Count {
     }
 }
 
+/// Members looked at in one step of a walk.
+const PAGE: usize = 250;
 /// After so long, failures are forgotten.
 const HOUR_MS: u64 = 60 * 60 * 1000;
 
@@ -152,6 +160,7 @@ impl State {
         for member in members {
             self.streaks.remove(member);
             self.failures.remove(member);
+            self.checks.remove(member);
             let was_there = self.take(member).is_some()
                 || self.ramp.take(member).is_some()
                 || self.unpark(member).is_some()
@@ -215,7 +224,7 @@ impl State {
                         let count = self.take(member).or_else(|| self.ramp.take(member)).map_or(0.0, |count| count.0);
                         let in_a_row = self.streaks.remove(member).unwrap_or_default().saturating_add(1);
                         let reason = format!("{times} failures in a row, the last: {reason}");
-                        changes.push(self.rest(member, count, reason, in_a_row, care, *luck, now_ms));
+                        changes.push(self.rest(member, count, (Kind::Cooldown, reason), in_a_row, care, *luck, now_ms));
                     } else {
                         self.failures.put(member, now_ms * 1000 + times);
                         changes.push(Change::Spared(member.clone()));
@@ -233,7 +242,7 @@ impl State {
                         self.unpark(member).map_or((0.0, 0), |record| (record.count, record.in_a_row));
                     let reason = format!("failed a trial: {reason}");
                     let in_a_row = streak.saturating_add(1);
-                    changes.push(self.rest(member, count, reason, in_a_row, care, *luck, now_ms));
+                    changes.push(self.rest(member, count, (Kind::Cooldown, reason), in_a_row, care, *luck, now_ms));
                 }
                 Outcome::Undecided => self.trials.put(member, now_ms + 1000),
             }
@@ -256,14 +265,14 @@ impl State {
         &mut self,
         member: &Name,
         count: f64,
-        reason: String,
+        (kind, reason): (Kind, String),
         in_a_row: u32,
         care: &Care,
         luck: f64,
         now_ms: u64,
     ) -> Change {
         let until = now_ms + care.cooldown_ms(in_a_row, luck);
-        let (member, kind) = (member.clone(), Kind::Cooldown);
+        let member = member.clone();
         self.trials.put(&member, until);
         let parked = Parked { member, count, kind, reason, since_ms: now_ms, until_ms: Some(until), in_a_row };
         self.set_aside(parked.clone());
@@ -281,6 +290,94 @@ impl State {
         }
         self.trials.put(&member, until);
         Some((member, more))
+    }
+
+    /// `lua/enroll.lua`
+    pub(super) fn enroll(&mut self, walk: &mut Walk, every: Duration, now_ms: u64) -> bool {
+        let after = match walk.cursor.take() {
+            Some(Cursor::Embedded(count, member)) => Bound::Excluded((Count(count), member)),
+            _ => Bound::Unbounded,
+        };
+        let page = self.order.range((after, Bound::Unbounded)).take(PAGE);
+        let mut names: Vec<Name> = page.map(|(_, member)| member.clone()).collect();
+        let is_end = names.len() < PAGE;
+        if is_end {
+            // They are few, or were found before they came there.
+            names.extend(self.ramp.iter().map(|(member, _)| member.clone()));
+            names.extend(self.trials.from(0).map(|(_, member)| member.clone()));
+        } else if let Some((member, count)) = names.last().and_then(|member| self.counts.get_key_value(member)) {
+            walk.cursor = Some(Cursor::Embedded(count.0, member.clone()));
+        }
+        let every_ms = every.as_millis() as u64;
+        for member in names {
+            if self.checks.get(&member).is_none_or(|due| due > now_ms + 2 * every_ms) {
+                // Spread over the period.
+                let part = RandomState::new().hash_one(&member) % every_ms.max(1);
+                self.checks.put(&member, now_ms + part);
+            }
+        }
+        is_end
+    }
+
+    /// `lua/claim.lua`
+    pub(super) fn claim(&mut self, most: usize, lease: Duration, now_ms: u64) -> Vec<Check> {
+        let due: Vec<Name> = self.checks.to(now_ms).take(most).cloned().collect();
+        let mut claimed = Vec::with_capacity(due.len());
+        for member in due {
+            let is_eligible = self.is_eligible(&member);
+            let due_ms = self.checks.get(&member).unwrap_or(now_ms);
+            if is_eligible || self.trials.get(&member).is_some() {
+                self.checks.put(&member, now_ms + lease.as_millis() as u64);
+                claimed.push(Check { member, due_ms, is_eligible });
+            } else {
+                self.checks.remove(&member);
+            }
+        }
+        claimed
+    }
+
+    /// `lua/checked.lua`
+    pub(super) fn checked(&mut self, checks: &[Checked], rounds: &Rounds, now_ms: u64) -> Vec<Change> {
+        let (every_ms, care) = ((rounds.every.as_millis() as u64).max(1), &rounds.care);
+        let mut changes = Vec::new();
+        let mut start = None;
+        for Checked { member, due_ms, finding, luck } in checks {
+            if self.checks.get(member).is_some() {
+                // In step with its first turn, so that periods do not drift.
+                let next = now_ms + every_ms - now_ms.saturating_sub(*due_ms) % every_ms;
+                self.checks.put(member, next.max(due_ms + every_ms));
+            }
+            let waits = self.trials.get(member).and_then(|due| {
+                let kind = self.parked.get(member)?.kind;
+                // A cooldown is served to its end: its traffic failed, whatever checks say.
+                Some(kind == Kind::Unhealthy || due <= now_ms)
+            });
+            match (finding, waits) {
+                (Finding::Unhealthy(reason), None) if self.is_eligible(member) => {
+                    if !self.may_set_aside(care) {
+                        changes.push(Change::Spared(member.clone()));
+                        continue;
+                    }
+                    let count = self.take(member).or_else(|| self.ramp.take(member)).map_or(0.0, |count| count.0);
+                    let in_a_row = self.streaks.remove(member).unwrap_or_default().saturating_add(1);
+                    let why = (Kind::Unhealthy, reason.clone());
+                    changes.push(self.rest(member, count, why, in_a_row, care, *luck, now_ms));
+                }
+                (Finding::Unhealthy(reason), Some(true)) => {
+                    let (count, streak) =
+                        self.unpark(member).map_or((0.0, 0), |record| (record.count, record.in_a_row));
+                    let why = (Kind::Unhealthy, reason.clone());
+                    self.rest(member, count, why, streak.saturating_add(1), care, *luck, now_ms);
+                }
+                (Finding::Healthy, Some(true)) => {
+                    let start = *start.get_or_insert_with(|| self.start(care.restore));
+                    self.bring_back(member, care.restore, start);
+                    changes.push(Change::Restored(member.clone()));
+                }
+                _ => {}
+            }
+        }
+        changes
     }
 
     /// `lua/look.lua`

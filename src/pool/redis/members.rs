@@ -11,7 +11,11 @@ use tokio::time::Instant;
 use super::reply::{nonsense, number, string, strings};
 use super::{CHUNK, LOOKUP, Redis, scripts};
 use crate::member::Name;
-use crate::pool::{Candidate, Care, Change, Decay, Entry, Initial, Look, Parked, Parking, PoolError, Rebased, Report};
+use crate::pool::check::Cursor;
+use crate::pool::{
+    Candidate, Care, Change, Check, Checked, Decay, Entry, Initial, Look, Parked, Parking, PoolError, Rebased, Report,
+    Rounds, Walk,
+};
 
 /// How long a script may take that changes all members: a second per million of them, and plenty of time on a slow machine.
 const LONG: Duration = Duration::from_secs(30);
@@ -33,7 +37,6 @@ impl Redis {
 
     /// See [`crate::pool::Pool::park`].
     pub(in crate::pool) async fn park(&self, member: &Name, parking: &Parking) -> Result<Option<Parked>, PoolError> {
-        let milliseconds = |span: Duration| Value::from(span.as_millis().to_string());
         let (first, longest) = match parking.stay.span() {
             Some((first, longest)) => (milliseconds(first), milliseconds(longest)),
             None => (Value::from_static_str(""), Value::from_static_str("")),
@@ -68,7 +71,6 @@ impl Redis {
 
     /// See [`crate::pool::Pool::report`].
     pub(in crate::pool) async fn report(&self, reports: &[Report], care: &Care) -> Result<Vec<Change>, PoolError> {
-        let milliseconds = |span: Duration| Value::from(span.as_millis().to_string());
         let limits = [
             Value::from(i64::from(care.park_after)),
             milliseconds(care.cooldown),
@@ -86,14 +88,60 @@ impl Redis {
                 Value::from(luck.to_string()),
             ]
         });
-        let reply = strings(self.run(&scripts::REPORT, limits.into_iter().chain(outcomes)).await?)?;
-        let changes = reply.chunks(3).map(|change| match change {
-            [member, what, record] if what == "parked" => Ok(Change::Parked(Parked::read(member.clone(), record))),
-            [member, what, _] if what == "restored" => Ok(Change::Restored(member.clone())),
-            [member, what, _] if what == "spared" => Ok(Change::Spared(member.clone())),
+        changes(self.run(&scripts::REPORT, limits.into_iter().chain(outcomes)).await?)
+    }
+
+    /// See [`crate::pool::Pool::enroll`].
+    pub(in crate::pool) async fn enroll(&self, walk: &mut Walk, every: Duration) -> Result<bool, PoolError> {
+        const PLACES: [&str; 3] = ["set", "ramping", "trials"];
+        let cursor = match walk.cursor.take() {
+            Some(Cursor::Redis(cursor)) => Value::Bytes(cursor),
+            _ => Value::from_static_str("0"),
+        };
+        let args = [Value::from_static_str(PLACES[walk.place % PLACES.len()]), cursor, milliseconds(every)];
+        let next = string(self.run(&scripts::ENROLL, args).await?)?;
+        if next != "0" {
+            walk.cursor = Some(Cursor::Redis(next));
+            return Ok(false);
+        }
+        walk.place = (walk.place + 1) % PLACES.len();
+        Ok(walk.place == 0)
+    }
+
+    /// See [`crate::pool::Pool::claim`].
+    pub(in crate::pool) async fn claim(&self, most: usize, lease: Duration) -> Result<Vec<Check>, PoolError> {
+        let args = [Value::from(most.clamp(1, CHUNK) as i64), milliseconds(lease)];
+        let reply = strings(self.run(&scripts::CLAIM, args).await?)?;
+        let checks = reply.chunks(3).map(|check| match check {
+            [member, due, eligible] => {
+                Ok(Check { member: member.clone(), due_ms: number::<f64>(due)? as u64, is_eligible: eligible == "1" })
+            }
             _ => Err(nonsense()),
         });
-        changes.collect()
+        checks.collect()
+    }
+
+    /// See [`crate::pool::Pool::checked`].
+    pub(in crate::pool) async fn checked(&self, checks: &[Checked], rounds: &Rounds) -> Result<Vec<Change>, PoolError> {
+        let Rounds { every, care } = rounds;
+        let limits = [
+            milliseconds(*every),
+            milliseconds(care.cooldown),
+            milliseconds(care.max_cooldown),
+            Value::from(i64::from(care.max_parked)),
+            policy(care.restore),
+        ];
+        let findings = checks.iter().flat_map(|Checked { member, due_ms, finding, luck }| {
+            let (word, reason) = finding.parts();
+            [
+                member.clone().into(),
+                Value::from_static_str(word),
+                Value::from(due_ms.to_string()),
+                Value::from(reason),
+                Value::from(luck.to_string()),
+            ]
+        });
+        changes(self.run(&scripts::CHECKED, limits.into_iter().chain(findings)).await?)
     }
 
     /// See [`crate::pool::Pool::try_next`].
@@ -288,6 +336,22 @@ fn entries(counts: impl IntoIterator<Item = (Name, f64)>) -> Vec<Entry> {
     let mut entries: Vec<Entry> = counts.into_iter().map(|(member, count)| Entry { member, count }).collect();
     entries.sort_unstable_by(|a, b| a.count.total_cmp(&b.count).then_with(|| a.member.cmp(&b.member)));
     entries
+}
+
+/// What followed, three strings for each.
+fn changes(reply: Value) -> Result<Vec<Change>, PoolError> {
+    let reply = strings(reply)?;
+    let changes = reply.chunks(3).map(|change| match change {
+        [member, what, record] if what == "parked" => Ok(Change::Parked(Parked::read(member.clone(), record))),
+        [member, what, _] if what == "restored" => Ok(Change::Restored(member.clone())),
+        [member, what, _] if what == "spared" => Ok(Change::Spared(member.clone())),
+        _ => Err(nonsense()),
+    });
+    changes.collect()
+}
+
+fn milliseconds(span: Duration) -> Value {
+    Value::from(span.as_millis().to_string())
 }
 
 /// As the scripts call it.
