@@ -29,6 +29,13 @@ pub(crate) struct Answer {
     /// A length is stated although nothing follows, of a 304 or 0: hyper would leave the first out and move the
     /// second to the end, if it knew.
     states_length_only: bool,
+    last: Option<Box<Last>>,
+}
+
+/// The last frame, which waits until the lease has ended.
+struct Last {
+    frame: Option<Result<Frame<Bytes>, hyper::Error>>,
+    end: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 enum Content {
@@ -55,6 +62,7 @@ impl Answer {
             client,
             source,
             states_length_only: false,
+            last: None,
         }
     }
 
@@ -69,21 +77,21 @@ impl Answer {
     ) -> Self {
         let states_length_only = states_length && body.is_end_stream();
         let mut content = Content::Relayed { body, connection: Some(connection) };
-        content.settle();
-        Self { content, record, client, source, states_length_only }
+        drop(content.settle());
+        Self { content, record, client, source, states_length_only, last: None }
     }
 }
 
 impl Content {
-    /// Gives the connection back if nothing more comes on it.
-    fn settle(&mut self) {
-        if let Self::Relayed { body, connection } = self
-            && body.is_end_stream()
-            && let Some(Connection { worker, upstream, lease, sender, origin }) = connection.take()
-        {
-            drop(lease);
-            worker.upstreams.keep_sender(&upstream, sender, origin);
+    /// Gives the connection back if nothing more comes on it, and the lease to be ended.
+    fn settle(&mut self) -> Option<Lease> {
+        let Self::Relayed { body, connection } = self else { return None };
+        if !body.is_end_stream() {
+            return None;
         }
+        let Connection { worker, upstream, lease, sender, origin } = connection.take()?;
+        worker.upstreams.keep_sender(&upstream, sender, origin);
+        Some(lease)
     }
 }
 
@@ -92,7 +100,11 @@ impl Body for Answer {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Self { content, record, client, .. } = &mut *self;
+        let Self { content, record, client, last, .. } = &mut *self;
+        if let Some(waiting) = last {
+            std::task::ready!(waiting.end.as_mut().poll(cx));
+            return Poll::Ready(last.take().and_then(|last| last.frame));
+        }
         let frame = match content {
             Content::Own(text) => return Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
             Content::Relayed { body, .. } => std::task::ready!(Pin::new(body).poll_frame(cx)),
@@ -113,15 +125,22 @@ impl Body for Answer {
             }
             None => {}
         }
-        content.settle();
-        Poll::Ready(frame)
+        match content.settle() {
+            Some(mut lease) if lease.is_counted() => {
+                let end = Box::pin(async move { lease.end().await });
+                *last = Some(Box::new(Last { frame, end }));
+                self.poll_frame(cx)
+            }
+            _ => Poll::Ready(frame),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.content {
+        let is_over = match &self.content {
             Content::Own(text) => text.is_none(),
             Content::Relayed { body, .. } => body.is_end_stream() && !self.states_length_only,
-        }
+        };
+        is_over && self.last.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -233,7 +233,7 @@ async fn forward(
                 attempts.served(&upstream);
                 return relay(client, received, upstream, to, &mut attempts, source, record).await;
             }
-            Err(missed) => attempts.failed(upstream, missed, source.is_kept())?,
+            Err(missed) => attempts.failed(upstream, missed, source.is_kept()).await?,
         }
     }
 }
@@ -268,6 +268,9 @@ async fn relay(
         if !source.is_finished() {
             // The answer came first. The rest of the body may stay where it is, and the connection ends.
             head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if body.is_end_stream() {
+            attempts.lease().end().await;
         }
         let origin = upstream.origin(to);
         let connection = Connection {
@@ -334,7 +337,8 @@ async fn find_tunnel(
                 return Ok((far, reply));
             }
             Err(failure) => {
-                attempts.failed(upstream, Missed { failure, progress: Progress::Sent, was_reused: false }, true)?;
+                let missed = Missed { failure, progress: Progress::Sent, was_reused: false };
+                attempts.failed(upstream, missed, true).await?;
             }
         }
     }
@@ -426,9 +430,9 @@ impl<'a> Attempts<'a> {
         std::mem::take(&mut self.lease)
     }
 
-    /// The member has done its part of the attempt under way.
-    pub(crate) fn end_lease(&mut self) {
-        self.lease.end();
+    /// The lease of the attempt under way, where it is.
+    pub(crate) fn lease(&mut self) -> &mut Lease {
+        &mut self.lease
     }
 
     async fn set_aside(&self, name: &Name, reason: &str) -> Result<(), Failure> {
@@ -443,8 +447,13 @@ impl<'a> Attempts<'a> {
     ///
     /// # Errors
     /// The failure, when it was the last attempt.
-    pub(crate) fn failed(&mut self, upstream: Arc<Upstream>, missed: Missed, body_is_kept: bool) -> Result<(), Failed> {
-        self.end_lease();
+    pub(crate) async fn failed(
+        &mut self,
+        upstream: Arc<Upstream>,
+        missed: Missed,
+        body_is_kept: bool,
+    ) -> Result<(), Failed> {
+        self.lease.end().await;
         let attempt = retry::Attempt {
             number: self.number,
             elapsed: self.started.elapsed(),

@@ -113,7 +113,7 @@ async fn answer(
                 attempts.served(&upstream);
                 break (upstream, socket, opening);
             }
-            Err(missed) => attempts.failed(upstream, missed, true)?,
+            Err(missed) => attempts.failed(upstream, missed, true).await?,
         }
     };
     gateway::note_answer(record, opening.response.status);
@@ -355,10 +355,8 @@ async fn pass_all(
     out: &[u8],
 ) -> End {
     let stall = attempts.worker.config.gateway.tunnel_idle_timeout;
-    // Here and below before the last bytes are written: a client that has them may ask again at once, and is to find the
-    // member free.
     if body.is_over {
-        attempts.end_lease();
+        attempts.lease().end().await;
     }
     if line.send(out, stall).await.is_err() {
         return End::Gone;
@@ -368,12 +366,16 @@ async fn pass_all(
             Err(end) => return end,
             Ok(left) if left.is_empty() => {}
             Ok(left) => {
+                if body.is_over {
+                    attempts.lease().end().await;
+                }
                 if line.send(&left, stall).await.is_err() {
                     return End::Gone;
                 }
             }
         }
     }
+    attempts.lease().end().await;
     End::Whole
 }
 
@@ -394,10 +396,9 @@ async fn pass(
             }
             let mut tail = Vec::new();
             let length = body.take(bytes, &mut tail).map_err(|Nonsense| End::Broken)?;
-            if body.is_over {
-                attempts.end_lease();
-            }
-            let written = line.poll_some(cx, &bytes[..length]).map_err(|Gone| End::Gone)?;
+            // The last piece waits until the lease has ended.
+            let at_once = if body.is_over && attempts.lease().is_counted() { 0 } else { length };
+            let written = line.poll_some(cx, &bytes[..at_once]).map_err(|Gone| End::Gone)?;
             let mut left = bytes[written..length].to_vec();
             left.append(&mut tail);
             Ok(left)

@@ -11,7 +11,8 @@
 //!     ▲ propose            ▲ add    restore, restore_due, report
 //! ```
 //!
-//! Choosing reserves nothing and knows nothing of success or latency; a retry is one more allocation.
+//! Choosing knows nothing of success or latency; a retry is one more allocation. Under least-used it reserves nothing;
+//! under least-concurrent whoever is chosen holds a [`Lease`], and those with the fewest go first.
 //! Not here: dialing, and what a member's bytes mean ([`crate::member`]).
 
 pub mod embedded;
@@ -78,6 +79,24 @@ impl Initial {
     fn is_number(self) -> bool {
         matches!(self, Self::Zero | Self::Count(_))
     }
+}
+
+/// Who is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// The member with the fewest allocations so far.
+    LeastUsed,
+    /// The member with the fewest requests in flight, among equals the least used.
+    LeastConcurrent(Concurrency),
+}
+
+/// How members are chosen by what they have in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Concurrency {
+    /// As many requests as a member may have in flight; 0: any number.
+    pub max_in_flight: u64,
+    /// What a gateway that died had in flight is returned after this at the latest; in Redis only.
+    pub heartbeat: Duration,
 }
 
 /// A member and its count.
@@ -162,7 +181,26 @@ impl Pool {
     pub async fn allocate(&self, tried: &[Name]) -> Result<Option<(Name, Lease)>, PoolError> {
         match self {
             Self::Embedded(pool) => pool.allocate(tried),
-            Self::Redis(pool) => Ok(pool.allocate(tried).await?.map(|name| (name, Lease::default()))),
+            Self::Redis(pool) => pool.allocate(tried).await,
+        }
+    }
+
+    /// Takes part in the policy as a gateway: what leases of this client count is believed as long as it lives. Otherwise it does
+    /// so from its first allocation on.
+    pub fn register(&self) {
+        if let Self::Redis(pool) = self {
+            pool.register();
+        }
+    }
+
+    /// Takes part no longer, and counts nothing as in flight any more: whoever holds leases of this client is about to end.
+    ///
+    /// # Errors
+    /// See [`PoolError`]; what is still counted is returned when this gateway has given no sign of life for long enough.
+    pub async fn unregister(&self) -> Result<(), PoolError> {
+        match self {
+            Self::Embedded(_) => Ok(()),
+            Self::Redis(pool) => pool.unregister().await,
         }
     }
 
@@ -173,7 +211,7 @@ impl Pool {
     pub async fn in_flight(&self) -> Result<HashMap<Name, u64>, PoolError> {
         match self {
             Self::Embedded(pool) => Ok(pool.in_flight()),
-            Self::Redis(_) => Ok(HashMap::new()),
+            Self::Redis(pool) => pool.in_flight().await,
         }
     }
 

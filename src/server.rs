@@ -145,6 +145,7 @@ where
                 .map_err(|error| format!("cannot start a worker: {error}"))?;
             let result = runtime.block_on(async {
                 let pool = connect()?;
+                pool.register();
                 let max_idle = (crowd.limit / count).clamp(1, MOST_IDLE);
                 let worker = Worker::new(config, pool, watch, max_idle, pipes, address, via);
                 let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
@@ -355,6 +356,9 @@ impl Acceptor {
         let limit = self.worker.config.gateway.drain_timeout;
         if timeout(limit, self.clients.wait()).await.is_err() {
             tracing::warn!(cut = self.clients.len(), "gateway.drain_timeout is over; what still runs is cut");
+        }
+        if let Err(error) = self.worker.pool.unregister().await {
+            tracing::warn!(%error, "the pool could not be told the end of what was in flight; it will notice");
         }
     }
 }

@@ -9,18 +9,39 @@ use evenkeel::pool::Pool;
 use evenkeel::pool::embedded::Embedded;
 
 use crate::support::client::Client;
-use crate::support::inside::Inside;
+use crate::support::inside::{Inside, least_concurrent};
+use crate::support::redis::Redis;
 use crate::support::upstream::{Conn, Refusing, Upstream, id};
 
 const CONNECT: &str = "CONNECT tunnel.test:443 HTTP/1.1\r\nHost: tunnel.test:443\r\n\r\n";
 
+/// One store, and gateways on it.
+struct Stage {
+    redis: Option<Redis>,
+    most: u64,
+}
+
+impl Stage {
+    fn gateway(&self, members: &[String], keys: &[(&str, &str)]) -> Inside {
+        match &self.redis {
+            None => {
+                let pool = Embedded::least_concurrent(self.most);
+                Inside::start(move || Pool::Embedded(pool.clone()), members, keys)
+            }
+            Some(redis) => {
+                let (url, most) = (redis.url(), self.most);
+                Inside::start(move || least_concurrent(&url, most), members, keys)
+            }
+        }
+    }
+}
+
 /// Runs a test against each store, each member having at most `most` requests in flight (0: any number).
-fn on_both(most: u64, test: impl Fn(&dyn Fn(&[String], &[(&str, &str)]) -> Inside)) {
+fn on_both(most: u64, test: impl Fn(&Stage)) {
     eprintln!("embedded:");
-    test(&|members, keys| {
-        let pool = Embedded::least_concurrent(most);
-        Inside::start(move || Pool::Embedded(pool.clone()), members, keys)
-    });
+    test(&Stage { redis: None, most });
+    eprintln!("redis:");
+    test(&Stage { redis: Some(Redis::start()), most });
 }
 
 /// One upstream proxy, with a tunnel through it that stays: were a request released twice, that one's count would go.
@@ -121,12 +142,12 @@ fn conn_length(head: &crate::support::wire::Head) -> usize {
 
 /// Runs `test` with both stores, and checks that nothing but the tunnel that stays is in flight after it.
 fn scene(keys: &[(&str, &str)], test: impl Fn(&Scene)) {
-    on_both(0, |start| {
+    on_both(0, |stage| {
         let (go, wait) = mpsc::channel();
         let wait = Mutex::new(wait);
         let upstream = Upstream::start(move |conn| act(conn, &wait));
         let keys = [&[("retry.attempts", "1")], keys].concat();
-        let gateway = start(&[upstream.url()], &keys);
+        let gateway = stage.gateway(&[upstream.url()], &keys);
         let mut tunnel = gateway.client();
         assert_eq!(tunnel.send(CONNECT).head().status(), 200);
         gateway.wait_in_flight(1);
@@ -273,7 +294,7 @@ fn a_client_that_leaves_ends_it() {
 
 #[test]
 fn a_client_that_does_not_read_holds_it_until_it_is_given_up() {
-    on_both(0, |start| {
+    on_both(0, |stage| {
         let upstream = Upstream::start(|conn| {
             conn.request()?;
             conn.send("HTTP/1.1 200 OK\r\n\r\n")?;
@@ -281,7 +302,7 @@ fn a_client_that_does_not_read_holds_it_until_it_is_given_up() {
                 conn.send([b'x'; 1 << 16])?;
             }
         });
-        let gateway = start(&[upstream.url()], &[("gateway.tunnel_idle_timeout", "500ms")]);
+        let gateway = stage.gateway(&[upstream.url()], &[("gateway.tunnel_idle_timeout", "500ms")]);
         for request in both_ways("") {
             let mut client = gateway.client();
             assert_eq!(client.send(request).head().status(), 200);
@@ -370,9 +391,9 @@ fn a_websocket_holds_it_until_its_end() {
 
 #[test]
 fn a_tunnel_in_which_nothing_moves_ends_it() {
-    on_both(0, |start| {
+    on_both(0, |stage| {
         let upstream = Upstream::echoing();
-        let gateway = start(&[upstream.url()], &[("gateway.tunnel_idle_timeout", "400ms")]);
+        let gateway = stage.gateway(&[upstream.url()], &[("gateway.tunnel_idle_timeout", "400ms")]);
         let mut client = gateway.client();
         assert_eq!(client.send(CONNECT).head().status(), 200);
         gateway.wait_in_flight(1);
@@ -383,9 +404,9 @@ fn a_tunnel_in_which_nothing_moves_ends_it() {
 
 #[test]
 fn each_attempt_holds_one_of_its_own() {
-    on_both(0, |start| {
+    on_both(0, |stage| {
         let (dead, silent) = (Refusing::new(), Upstream::silent());
-        let gateway = start(&[dead.url(), silent.url()], &[("upstream.idle_timeout", "0s")]);
+        let gateway = stage.gateway(&[dead.url(), silent.url()], &[("upstream.idle_timeout", "0s")]);
         for request in [get(""), post(""), connect("origin")] {
             let before = silent.requests().len();
             let mut client = gateway.client();
@@ -403,9 +424,9 @@ fn each_attempt_holds_one_of_its_own() {
 
 #[test]
 fn a_member_at_the_limit_is_left_alone_and_all_of_them_are_a_503() {
-    on_both(2, |start| {
+    on_both(2, |stage| {
         let upstreams = [Upstream::echoing(), Upstream::echoing()];
-        let gateway = start(&[upstreams[0].url(), upstreams[1].url()], &[]);
+        let gateway = stage.gateway(&[upstreams[0].url(), upstreams[1].url()], &[]);
         let mut tunnels: Vec<_> = (0..4).map(|_| gateway.client()).collect();
         for tunnel in &mut tunnels {
             assert_eq!(tunnel.send(CONNECT).head().status(), 200);
@@ -428,9 +449,9 @@ fn a_member_at_the_limit_is_left_alone_and_all_of_them_are_a_503() {
 
 #[test]
 fn a_retry_that_finds_the_others_at_the_limit_tells_the_first_failure() {
-    on_both(1, |start| {
+    on_both(1, |stage| {
         let (dead, busy) = (Refusing::new(), Upstream::echoing());
-        let gateway = start(&[dead.url(), busy.url()], &[]);
+        let gateway = stage.gateway(&[dead.url(), busy.url()], &[]);
         let mut tunnel = gateway.client();
         assert_eq!(tunnel.send(CONNECT).head().status(), 200);
         let answer = gateway.client().get("http://origin.test/");
@@ -439,10 +460,10 @@ fn a_retry_that_finds_the_others_at_the_limit_tells_the_first_failure() {
     });
 }
 
-/// Whoever has an answer may ask again at once, also on another connection, and so perhaps in another thread.
+/// Whoever has an answer may ask again at once, also on another connection, and so perhaps another thread.
 #[test]
 fn a_member_is_free_again_when_its_answer_has_come() {
-    on_both(1, |start| {
+    on_both(1, |stage| {
         let upstream = Upstream::start(|conn| {
             while conn.request()?.is_some() {
                 // In two pieces, the last one after a while.
@@ -452,7 +473,7 @@ fn a_member_is_free_again_when_its_answer_has_come() {
             }
             Ok(())
         });
-        let gateway = start(&[upstream.url()], &[("gateway.threads", "4")]);
+        let gateway = stage.gateway(&[upstream.url()], &[("gateway.threads", "4")]);
         let mut clients: Vec<_> = (0..4).map(|_| gateway.client()).collect();
         for round in 0..100 {
             let request = if round % 3 == 0 { post("") } else { get("") };
@@ -463,16 +484,17 @@ fn a_member_is_free_again_when_its_answer_has_come() {
 
 #[test]
 fn the_busy_wait_while_the_idle_serve() {
-    on_both(0, |start| {
+    on_both(0, |stage| {
         let (slow, quick) = (Upstream::echoing(), Upstream::ok("quick"));
         // The tunnel goes to the first in member order, whichever that is.
-        let gateway = start(&[slow.url(), quick.url()], &[]);
+        let gateway = stage.gateway(&[slow.url(), quick.url()], &[]);
         let mut tunnel = gateway.client();
         while tunnel.send(CONNECT).response_to("CONNECT").head.field("Proxy-Status")
             != Some(&format!("evenkeel; next-hop={}", id(&slow.url())))
         {
             tunnel = gateway.client();
         }
+        gateway.wait_in_flight(1);
         for _ in 0..20 {
             assert_eq!(gateway.client().get("http://origin.test/").text(), "quick");
         }
@@ -481,9 +503,9 @@ fn the_busy_wait_while_the_idle_serve() {
 
 #[test]
 fn a_member_that_leaves_while_it_works_keeps_the_truth_for_when_it_returns() {
-    on_both(0, |start| {
+    on_both(0, |stage| {
         let upstream = Upstream::echoing();
-        let gateway = start(&[upstream.url()], &[]);
+        let gateway = stage.gateway(&[upstream.url()], &[]);
         let mut tunnels: Vec<_> = (0..3).map(|_| gateway.client()).collect();
         for tunnel in &mut tunnels {
             assert_eq!(tunnel.send(CONNECT).head().status(), 200);
@@ -503,9 +525,9 @@ fn a_member_that_leaves_while_it_works_keeps_the_truth_for_when_it_returns() {
 
 #[test]
 fn what_a_drain_cuts_is_released() {
-    on_both(0, |start| {
+    on_both(0, |stage| {
         let upstream = Upstream::echoing();
-        let mut gateway = start(&[upstream.url()], &[("gateway.drain_timeout", "100ms")]);
+        let mut gateway = stage.gateway(&[upstream.url()], &[("gateway.drain_timeout", "100ms")]);
         let mut tunnel = gateway.client();
         assert_eq!(tunnel.send(CONNECT).head().status(), 200);
         gateway.wait_in_flight(1);

@@ -271,7 +271,7 @@ impl Model {
 }
 
 /// The weights of [`any_member`].
-fn weight(member: &Name) -> f64 {
+pub(crate) fn weight(member: &Name) -> f64 {
     match &member[..] {
         b"w2:1?weight=2" => 2.0,
         b"w3:1?weight=3" => 3.0,
@@ -282,7 +282,7 @@ fn weight(member: &Name) -> f64 {
     }
 }
 
-fn raised(score: f64, weight: f64) -> f64 {
+pub(crate) fn raised(score: f64, weight: f64) -> f64 {
     let count = (score * weight + 0.5).floor();
     match weight {
         1.0 => score + 1.0,
@@ -291,7 +291,7 @@ fn raised(score: f64, weight: f64) -> f64 {
     }
 }
 
-fn placed(start: f64, weight: f64) -> f64 {
+pub(crate) fn placed(start: f64, weight: f64) -> f64 {
     let count = (start * weight).ceil();
     if (count - 1.0) / weight >= start { (count - 1.0) / weight } else { count / weight }
 }

@@ -28,7 +28,9 @@ mod fetch;
 mod health;
 mod probe;
 
+mod fleet;
 mod leases;
+mod least_concurrent;
 
 mod drain;
 mod limits;

@@ -20,6 +20,11 @@ pub struct Prefetch {
     pub max_age: Duration,
 }
 
+impl Prefetch {
+    /// Not at all.
+    pub const NONE: Self = Self { count: 0, max_age: Duration::ZERO };
+}
+
 /// Members allocated and not used yet, oldest first.
 #[derive(Debug)]
 pub(super) struct Ahead {

@@ -4,7 +4,10 @@
 //! is allocated for it, counted or told.
 //! Not here: where the numbers are kept, which is the store's to know.
 
+use std::sync::Arc;
+
 use super::embedded::Embedded;
+use super::redis::Ledger;
 use crate::member::Name;
 
 /// The right to send one request through a member. While this lives, the member counts as having one request more in
@@ -21,6 +24,7 @@ struct Held {
 /// Who counts.
 enum Keeper {
     Embedded(Embedded),
+    Redis(Arc<Ledger>),
 }
 
 impl Lease {
@@ -28,9 +32,22 @@ impl Lease {
         Self(Some(Box::new(Held { keeper: Keeper::Embedded(keeper), member })))
     }
 
-    /// The request is over, before its last bytes have reached the client.
-    pub fn end(&mut self) {
-        self.0 = None;
+    pub(super) fn redis(keeper: Arc<Ledger>, member: Name) -> Self {
+        Self(Some(Box::new(Held { keeper: Keeper::Redis(keeper), member })))
+    }
+
+    /// Whether anyone counts it.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The request is over. Called before a client has its last bytes, who may ask again at once, and is then to find the member
+    /// free: where that has to be told to Redis, other tasks of this thread have had their turn to do so when this returns.
+    pub(crate) async fn end(&mut self) {
+        if self.0.take().is_some_and(|held| matches!(held.keeper, Keeper::Redis(_))) {
+            // A task of its own: yielding in this one would end with its next wake-up, whatever that is for.
+            let _ = tokio::spawn(tokio::task::yield_now()).await;
+        }
     }
 }
 
@@ -38,6 +55,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         match &self.keeper {
             Keeper::Embedded(pool) => pool.release(&self.member),
+            Keeper::Redis(ledger) => ledger.release(&self.member),
         }
     }
 }

@@ -11,10 +11,13 @@
 //! out before it was sent is never sent; one that was sent and not answered makes the connection suspect, and nothing
 //! more is sent until a new one has answered. So a frozen Redis wakes up to one old call per gateway worker, beside
 //! the retries that were on their way.
+//! Under least-concurrent all of that is done by `leasing`.
 //! Not here: dialing members, what their bytes mean, and any choice of member outside the script.
 //! Cost: one round trip per call; 3 to 5 us of Redis' CPU per allocation under load, 50 alone (see the script).
 
 mod keys;
+mod leasing;
+mod ledger;
 mod link;
 mod members;
 mod reply;
@@ -30,10 +33,12 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 pub(crate) use link::{SCHEMES, has_hash_tag};
 
-use super::PoolError;
 use super::ahead::{Ahead, Prefetch};
+use super::{Concurrency, Lease, PoolError};
 use crate::member::Name;
-use keys::Keys;
+use keys::{Keys, LeaseKeys};
+use leasing::{Applicant, Leasing};
+pub(super) use ledger::Ledger;
 use link::Link;
 use reply::{nonsense, number, string, strings};
 
@@ -51,6 +56,8 @@ const LOOKUP: usize = 1_000;
 pub struct Redis {
     shared: Arc<Shared>,
     waiting: mpsc::Sender<Waiter>,
+    /// Under least-concurrent, instead of `waiting`.
+    applying: Option<mpsc::Sender<Applicant>>,
 }
 
 /// A request that waits for its member.
@@ -63,6 +70,7 @@ struct Waiter {
 struct Shared {
     link: Link,
     keys: Keys,
+    lease_keys: LeaseKeys,
     /// Allocations made ahead of need.
     ahead: Mutex<Ahead>,
     /// Half of them are gone.
@@ -71,6 +79,8 @@ struct Shared {
     turn: tokio::sync::Mutex<()>,
     /// Of how many turns a member gets one that catches up slowly, where there may be such.
     ramp_every: OnceLock<u64>,
+    /// Under least-concurrent.
+    leasing: Option<Leasing>,
 }
 
 impl Redis {
@@ -84,24 +94,51 @@ impl Redis {
     /// # Errors
     /// The URL cannot be used, in words for an operator; they never contain the password.
     pub fn connect(url: &str, key: &str, timeout: Duration, prefetch: Prefetch) -> Result<Self, String> {
+        Self::open(url, key, timeout, prefetch, None)
+    }
+
+    /// As [`Redis::connect`], for a pool whose members are chosen by what they have in flight.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_least_concurrent(
+        url: &str,
+        key: &str,
+        timeout: Duration,
+        concurrency: Concurrency,
+    ) -> Result<Self, String> {
+        Self::open(url, key, timeout, Prefetch::NONE, Some(Leasing::new(key, concurrency)))
+    }
+
+    fn open(
+        url: &str,
+        key: &str,
+        timeout: Duration,
+        prefetch: Prefetch,
+        leasing: Option<Leasing>,
+    ) -> Result<Self, String> {
         let shared = Arc::new(Shared {
             link: Link::new(url, key, timeout)?,
             keys: Keys::of(key),
+            lease_keys: LeaseKeys::of(key),
             ahead: Mutex::new(Ahead::new(prefetch)),
             is_low: Notify::new(),
             turn: tokio::sync::Mutex::default(),
             ramp_every: OnceLock::new(),
+            leasing,
         });
         let (waiting, queue) = mpsc::channel(MAX_WAITING);
+        let (applying, applicants) = shared.leasing.is_some().then(Leasing::queue).unzip();
         let worker = shared.clone();
         tokio::spawn(async move {
             tokio::select! {
                 // Ends when the last `Redis` is dropped, and takes the connection along.
                 () = worker.allocate_in_turn(queue) => {}
+                () = worker.lease(applicants) => {}
                 () = worker.link.keep() => {}
             }
         });
-        Ok(Self { shared, waiting })
+        Ok(Self { shared, waiting, applying })
     }
 
     /// Also chooses members that catch up slowly ([`super::Initial::Ramp`]), each at most once in `every` allocations. All
@@ -116,7 +153,14 @@ impl Redis {
     /// See [`super::Pool::allocate`]. The name is a slice of the buffer it was received in: copy it to keep it long.
     ///
     /// When the request is gone before its answer comes, its allocation is counted all the same.
-    pub(super) async fn allocate(&self, tried: &[Name]) -> Result<Option<Name>, PoolError> {
+    pub(super) async fn allocate(&self, tried: &[Name]) -> Result<Option<(Name, Lease)>, PoolError> {
+        if let Some(queue) = &self.applying {
+            return Box::pin(Leasing::apply(queue, &self.shared.link, tried)).await;
+        }
+        Ok(self.least_used(tried).await?.map(|name| (name, Lease::default())))
+    }
+
+    async fn least_used(&self, tried: &[Name]) -> Result<Option<Name>, PoolError> {
         let deadline = self.shared.link.deadline();
         if !tried.is_empty() {
             // On the heap: fred's futures are large, and every request's would have room for one.
@@ -134,6 +178,21 @@ impl Redis {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(stopped()),
             Err(_) => Err(self.shared.link.too_late()),
+        }
+    }
+
+    /// See [`super::Pool::register`].
+    pub(super) fn register(&self) {
+        if let Some(leasing) = &self.shared.leasing {
+            leasing.want();
+        }
+    }
+
+    /// See [`super::Pool::unregister`].
+    pub(super) async fn unregister(&self) -> Result<(), PoolError> {
+        match &self.shared.leasing {
+            Some(leasing) => leasing.close(&self.shared.link).await,
+            None => Ok(()),
         }
     }
 
@@ -183,6 +242,14 @@ impl Shared {
                 self.give_back_or_say(refused).await;
             }
             drop(turn);
+        }
+    }
+
+    /// Never ends, where there is nothing to lease.
+    async fn lease(&self, applicants: Option<mpsc::Receiver<Applicant>>) {
+        match (&self.leasing, applicants) {
+            (Some(leasing), Some(applicants)) => leasing.run(&self.link, applicants).await,
+            _ => std::future::pending().await,
         }
     }
 

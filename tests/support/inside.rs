@@ -4,18 +4,27 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use evenkeel::config::{Config, Flags, Sources};
 use evenkeel::health::Watch;
 use evenkeel::member::Name;
-use evenkeel::pool::{Initial, Pool};
+use evenkeel::pool::redis::Redis;
+use evenkeel::pool::{Concurrency, Initial, Pool};
 use evenkeel::server::{self, Listeners};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Client;
-use super::gateway::eventually;
+use super::gateway::{KEY, eventually};
 use super::wire::PATIENCE;
+
+/// A client of the tests' pool in Redis, as a gateway's worker has it.
+pub(crate) fn least_concurrent(url: &str, max_in_flight: u64) -> Pool {
+    let concurrency = Concurrency { max_in_flight, heartbeat: Duration::from_secs(2) };
+    let timeout = Duration::from_secs(1);
+    Pool::Redis(Redis::connect_least_concurrent(url, KEY, timeout, concurrency).expect("a good URL"))
+}
 
 /// A gateway that serves. Drained when dropped.
 pub(crate) struct Inside {

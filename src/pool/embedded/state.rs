@@ -47,10 +47,11 @@ pub(super) struct State {
 /// What members have in flight, and the order in which that has them chosen.
 #[derive(Default)]
 struct Load {
-    order: BTreeSet<(u64, Count, Name)>,
+    /// (in flight / weight, count, member).
+    order: BTreeSet<(Count, Count, Name)>,
     /// Only of members that have some, eligible or not: who leaves and returns still has it.
     in_flight: HashMap<Name, u64>,
-    /// As many as a member may have; 0: any number.
+    /// As many as a member may have, times its weight; 0: any number.
     most: u64,
 }
 
@@ -482,8 +483,8 @@ impl State {
     pub(super) fn take_least_loaded(&mut self, tried: &[Name]) -> Result<Option<Name>, PoolError> {
         let Some(load) = &self.load else { return Ok(None) };
         let first = load.order.iter().find(|(.., member)| !tried.contains(member)).cloned();
-        let Some((in_flight, count, member)) = first else { return Ok(None) };
-        if load.most > 0 && in_flight >= load.most {
+        let Some((_, count, member)) = first else { return Ok(None) };
+        if load.most > 0 && load.of(&member) >= load.most.saturating_mul(count::weight(&member).into()) {
             return Err(PoolError::AtLimit);
         }
         self.take(&member);
@@ -619,7 +620,7 @@ impl State {
 
     fn put(&mut self, member: Name, count: Count) {
         if let Some(load) = &mut self.load {
-            load.order.insert((load.of(&member), count, member.clone()));
+            load.order.insert((load.share(&member), count, member.clone()));
         }
         self.counts.insert(member.clone(), count);
         self.order.insert((count, member));
@@ -628,7 +629,7 @@ impl State {
     fn take(&mut self, member: &Name) -> Option<Count> {
         let (member, count) = self.counts.remove_entry(member)?;
         if let Some(load) = &mut self.load {
-            load.order.remove(&(load.of(&member), count, member.clone()));
+            load.order.remove(&(load.share(&member), count, member.clone()));
         }
         self.order.remove(&(count, member));
         Some(count)
@@ -662,5 +663,9 @@ impl State {
 impl Load {
     fn of(&self, member: &Name) -> u64 {
         self.in_flight.get(member).copied().unwrap_or(0)
+    }
+
+    fn share(&self, member: &Name) -> Count {
+        Count(self.of(member) as f64 / f64::from(count::weight(member)))
     }
 }

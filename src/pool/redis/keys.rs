@@ -78,3 +78,43 @@ impl Keys {
         &self.moving[8]
     }
 }
+
+/// The keys of least-concurrent (`lua/in_flight.lua`).
+pub(super) struct LeaseKeys {
+    /// The first four, which all of its scripts take.
+    shared: [Value; 4],
+    /// What the keys of gateways begin with.
+    leases: String,
+    walk: Value,
+}
+
+impl LeaseKeys {
+    pub(super) fn of(key: &str) -> Self {
+        let derived = |suffix| Value::from(format!("{key}:{suffix}"));
+        Self {
+            shared: [key.into(), derived("load"), derived("in_flight"), derived("gateways")],
+            leases: format!("{key}:leases:"),
+            walk: derived("walk"),
+        }
+    }
+
+    /// The hash of what members have in flight.
+    pub(super) fn in_flight(&self) -> &Value {
+        &self.shared[2]
+    }
+
+    /// For a script about what this gateway has in flight.
+    pub(super) fn of_gateway(&self, name: &str) -> [Value; 5] {
+        self.and(format!("{}{name}", self.leases).into())
+    }
+
+    /// For `lua/walk.lua`.
+    pub(super) fn of_walk(&self) -> [Value; 5] {
+        self.and(self.walk.clone())
+    }
+
+    fn and(&self, last: Value) -> [Value; 5] {
+        let [key, load, in_flight, gateways] = self.shared.clone();
+        [key, load, in_flight, gateways, last]
+    }
+}

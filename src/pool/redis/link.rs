@@ -15,6 +15,7 @@ use fred::prelude::{
 use fred::types::config::ReconnectError;
 use fred::types::scripts::Script;
 use fred::types::{ClusterHash, CustomCommand};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -37,6 +38,8 @@ pub(super) struct Link {
     slot: ClusterHash,
     timeout: Duration,
     health: Mutex<Health>,
+    /// There is a new connection.
+    connected: Notify,
 }
 
 #[derive(Default)]
@@ -72,12 +75,17 @@ impl Link {
             ));
         }
         let client = Client::new(config, Some(performance(timeout)), Some(connection()), Some(reconnect_policy()));
-        Ok(Self { client, slot: key.into(), timeout, health: Mutex::default() })
+        Ok(Self { client, slot: key.into(), timeout, health: Mutex::default(), connected: Notify::new() })
     }
 
     /// Connects, reconnects and reports, for ever.
     pub(super) async fn keep(&self) {
         tokio::join!(self.stay_connected(), self.watch());
+    }
+
+    /// Ends when there is a new connection, the first included, or has been since the last time. For one to wait.
+    pub(super) async fn connected(&self) {
+        self.connected.notified().await;
     }
 
     /// When a call that is made now must have its answer.
@@ -211,6 +219,7 @@ impl Link {
                     }
                     connected = true;
                     self.health().down_since = None;
+                    self.connected.notify_one();
                 },
             }
         }

@@ -227,29 +227,40 @@ impl Redis {
 
     /// See [`crate::pool::Pool::parked`]. A record that this program did not write shows with what could be read of it.
     pub(in crate::pool) async fn parked(&self) -> Result<Vec<Parked>, PoolError> {
-        let mut records: HashMap<Name, Bytes> = HashMap::new();
-        let mut cursor = Bytes::from_static(b"0");
-        loop {
-            let count = [Value::from_static_str("COUNT"), Value::from(LOOKUP as i64)];
-            let args = [self.shared.keys.parked().clone(), cursor.into()].into_iter().chain(count).collect();
-            let Value::Array(mut reply) = self.call("HSCAN", args).await? else { return Err(nonsense()) };
-            let (Some(page), Some(next), None) = (reply.pop(), reply.pop(), reply.pop()) else {
-                return Err(nonsense());
-            };
-            for pair in strings(page)?.chunks(2) {
-                let [member, record] = pair else { return Err(nonsense()) };
-                records.insert(member.clone(), record.clone());
-            }
-            cursor = string(next)?;
-            if cursor == "0" {
-                break;
-            }
-        }
+        let records = self.fields_of(self.shared.keys.parked()).await?;
         let records = self.without_eligible(records.into_iter().collect()).await?;
         let mut parked: Vec<Parked> =
             records.into_iter().map(|(member, record)| Parked::read(member, &record)).collect();
         parked.sort_unstable_by(|a, b| a.member.cmp(&b.member));
         Ok(parked)
+    }
+
+    /// See [`crate::pool::Pool::in_flight`].
+    pub(in crate::pool) async fn in_flight(&self) -> Result<HashMap<Name, u64>, PoolError> {
+        let fields = self.fields_of(self.shared.lease_keys.in_flight()).await?;
+        fields.into_iter().map(|(member, in_flight)| Ok((member, number(&in_flight)?))).collect()
+    }
+
+    /// All of a hash, a page at a time.
+    async fn fields_of(&self, hash: &Value) -> Result<HashMap<Name, Bytes>, PoolError> {
+        let mut fields: HashMap<Name, Bytes> = HashMap::new();
+        let mut cursor = Bytes::from_static(b"0");
+        loop {
+            let count = [Value::from_static_str("COUNT"), Value::from(LOOKUP as i64)];
+            let args = [hash.clone(), cursor.into()].into_iter().chain(count).collect();
+            let Value::Array(mut reply) = self.call("HSCAN", args).await? else { return Err(nonsense()) };
+            let (Some(page), Some(next), None) = (reply.pop(), reply.pop(), reply.pop()) else {
+                return Err(nonsense());
+            };
+            for pair in strings(page)?.chunks(2) {
+                let [field, value] = pair else { return Err(nonsense()) };
+                fields.insert(field.clone(), value.clone());
+            }
+            cursor = string(next)?;
+            if cursor == "0" {
+                return Ok(fields);
+            }
+        }
     }
 
     /// Those that are not in the set. Being there is being eligible, whatever other keys still say: any tool may have added
