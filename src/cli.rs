@@ -23,9 +23,9 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Config, Flags, Sources, Store};
-use crate::pool::Pool;
 use crate::pool::embedded::Embedded;
 use crate::pool::redis::Redis;
+use crate::pool::{Policy, Pool};
 
 const USAGE: u8 = 64;
 const NO_INPUT: u8 = 66;
@@ -186,18 +186,24 @@ fn read_list(file: &PathBuf) -> Result<String, Exit> {
 fn connector(config: &config::Pool) -> impl Fn() -> Result<Pool, String> + Send + Sync + use<> {
     let config = config.clone();
     let ramp_every = config.ramps().then_some(config.ramp_every);
-    let mut embedded = Embedded::new();
+    let mut embedded = match config.policy {
+        Policy::LeastUsed => Embedded::new(),
+        Policy::LeastConcurrent(concurrency) => Embedded::least_concurrent(concurrency.max_in_flight),
+    };
     if let Some(every) = ramp_every {
         embedded = embedded.with_ramp(every);
     }
-    move || match &config.store {
-        Store::Embedded => Ok(Pool::Embedded(embedded.clone())),
-        Store::Redis(url) => {
+    move || match (&config.store, config.policy) {
+        (Store::Embedded, _) => Ok(Pool::Embedded(embedded.clone())),
+        (Store::Redis(url), Policy::LeastUsed) => {
             let redis = Redis::connect(url.expose(), &config.key, config.timeout, config.prefetch)?;
             Ok(Pool::Redis(match ramp_every {
                 Some(every) => redis.with_ramp(every),
                 None => redis,
             }))
+        }
+        (Store::Redis(url), Policy::LeastConcurrent(concurrency)) => {
+            Redis::connect_least_concurrent(url.expose(), &config.key, config.timeout, concurrency).map(Pool::Redis)
         }
     }
 }

@@ -7,6 +7,7 @@
 //! Not here: opening what is named (sockets, stores), reading `--proxies` files, and the command line itself.
 
 mod mistake;
+mod policy;
 mod proxies;
 mod reader;
 mod store;
@@ -24,7 +25,7 @@ pub use store::{RedisUrl, Store};
 
 use crate::fetch::Url;
 use crate::member;
-use crate::pool::{Decay, Initial, Prefetch};
+use crate::pool::{Decay, Initial, Policy, Prefetch};
 use reader::{Document, Reader};
 
 /// Read when no `--config` is given and the working directory has it.
@@ -100,7 +101,9 @@ pub struct Pool {
     pub ramp_every: u64,
     /// How counts shrink with time, if they do.
     pub decay: Option<Decay>,
-    /// How far ahead of need to allocate; in Redis only.
+    /// Who is chosen.
+    pub policy: Policy,
+    /// How far ahead of need to allocate; in Redis only, and under least-used.
     pub prefetch: Prefetch,
 }
 
@@ -326,8 +329,6 @@ const HEALTH_PARALLEL: usize = 64;
 const MAX_ATTEMPTS: u64 = 64;
 /// Far more than there are cores.
 const MAX_THREADS: u64 = 1024;
-/// Four script calls' worth, for each worker.
-const MAX_PREFETCH: u64 = 256;
 /// Every time, all counts are written.
 const MIN_DECAY_PERIOD: Duration = Duration::from_secs(1);
 /// A pool of a million members, of which one catches up by its equal share.
@@ -355,17 +356,19 @@ fn read(reader: &mut Reader<'_>) -> Config {
         via: reader.key("gateway.via", false, value::switch),
     };
     let store = reader.key("pool.store", Store::Embedded, Store::read);
+    let policy = policy::read(reader);
     let pool = Pool {
         key: reader.key("pool.key", KEY.to_owned(), |value| store::key(value, &store)),
         store,
         timeout: reader.key("pool.timeout", STORE_TIMEOUT, value::timeout),
         proxies: reader.list("pool.proxies", proxy),
-        initial: reader.key("pool.initial", Initial::Min, initial),
-        restore: reader.key("pool.restore", Initial::Min, restore),
+        initial: reader.key("pool.initial", Initial::Min, |value| policy::start(initial(value)?, policy)),
+        restore: reader.key("pool.restore", Initial::Min, |value| policy::start(restore(value)?, policy)),
         ramp_every: reader.key("pool.ramp_every", RAMP_EVERY, value::whole(2..=MAX_RAMP_EVERY)),
         decay: reader.key("pool.decay", None, decay),
+        policy,
         prefetch: Prefetch {
-            count: reader.key("pool.prefetch", 0, value::whole(0..=MAX_PREFETCH)),
+            count: reader.key("pool.prefetch", 0, |value| policy::prefetch(value, policy)),
             max_age: reader.key("pool.prefetch_max_age", PREFETCH_MAX_AGE, value::timeout),
         },
     };
@@ -489,6 +492,7 @@ impl fmt::Debug for Pool {
             .field("restore", &self.restore)
             .field("ramp_every", &self.ramp_every)
             .field("decay", &self.decay)
+            .field("policy", &self.policy)
             .field("prefetch", &self.prefetch)
             .finish()
     }

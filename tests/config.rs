@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel::config::{Config, Gateway, Health, Log, ProxyStatus, Retry, Sources, Store, Upstream};
-use evenkeel::pool::{Decay, Initial};
+use evenkeel::pool::{Concurrency, Decay, Initial, Policy};
 
 /// The files of one folder; a folder that is empty or was moved tests nothing.
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -80,4 +80,6 @@ fn every_key_reaches_its_place() {
     assert_eq!((config.pool.proxies, config.pool.initial), (vec!["http://10.0.0.7:3128".into()], Initial::Count(12)));
     assert_eq!((config.pool.restore, config.pool.ramp_every), (Initial::Median, 13));
     assert_eq!(config.pool.decay, Some(Decay { keep: 0.995, period: Duration::from_secs(36 * 3600) }));
+    let concurrency = Concurrency { max_in_flight: 14, heartbeat: secs(15) };
+    assert_eq!(config.pool.policy, Policy::LeastConcurrent(concurrency));
 }

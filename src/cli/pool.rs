@@ -107,7 +107,9 @@ pub(super) fn run(args: PoolArgs) -> Result<(), Exit> {
 
 async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result<Vec<u8>, Exit> {
     match verb {
-        Verb::List => listing::read(pool).await.map(|listing| listing.print(json)).map_err(unavailable),
+        Verb::List => {
+            listing::read(pool, config.pool.policy).await.map(|listing| listing.print(json)).map_err(unavailable)
+        }
         Verb::Export => export(pool, json).await.map_err(unavailable),
         Verb::Add { urls } => {
             let names = urls.iter().map(|url| config::proxy(url)).collect::<Result<Vec<_>, _>>();

@@ -157,6 +157,14 @@ pub(super) fn span(value: &Value<'_>) -> Result<Duration, String> {
         .ok_or_else(|| format!(r#"must be a length of time like "30s", "10m" or "12h", at most "8760h", not {value}"#))
 }
 
+/// As [`duration`], within bounds.
+pub(super) fn between(least: Duration, most: Duration) -> impl Fn(&Value<'_>) -> Result<Duration, String> {
+    move |value| match duration(value)? {
+        duration if (least..=most).contains(&duration) => Ok(duration),
+        _ => Err(format!("must be from {least:?} to {most:?}, not {value}")),
+    }
+}
+
 /// A size in bytes.
 pub(super) fn bytes(max: u64) -> impl Fn(&Value<'_>) -> Result<usize, String> {
     move |value| match value.whole().or_else(|| value.text().and_then(parse_bytes)) {

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::member::{self, Name};
-use crate::pool::{Candidate, Entry, Parked, Pool, PoolError};
+use crate::pool::{Candidate, Entry, Parked, Policy, Pool, PoolError};
 
 /// All members of a pool, by state.
 pub(super) struct Listing {
@@ -16,15 +16,19 @@ pub(super) struct Listing {
     failures: HashMap<Name, u64>,
     parked: Vec<Parked>,
     candidates: Vec<Candidate>,
+    /// Where the policy counts that.
+    in_flight: Option<HashMap<Name, u64>>,
     now_ms: u64,
 }
 
-pub(super) async fn read(pool: &Pool) -> Result<Listing, PoolError> {
+pub(super) async fn read(pool: &Pool, policy: Policy) -> Result<Listing, PoolError> {
     let (eligible, ramping) = (pool.list().await?, pool.ramping().await?);
     let (parked, candidates) = (pool.parked().await?, pool.candidates().await?);
     let failures = pool.failures().await?;
+    // Gateways may have another configuration than whoever asks here.
+    let in_flight = Some(pool.in_flight().await?).filter(|some| policy != Policy::LeastUsed || !some.is_empty());
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    Ok(Listing { eligible, ramping, failures, parked, candidates, now_ms })
+    Ok(Listing { eligible, ramping, failures, parked, candidates, in_flight, now_ms })
 }
 
 impl Listing {
@@ -49,13 +53,14 @@ impl Listing {
             if let Some(failures) = self.failures.get(&entry.member) {
                 shown["failures"] = json!(failures);
             }
-            shown
+            self.with_in_flight(shown, &entry.member)
         });
         let parked = self.parked.iter().map(|parked| {
             let count = parked.allocations();
             let Parked { member, kind, reason, since_ms, until_ms, in_a_row, .. } = parked;
-            json!({"proxy": member::masked(member), "id": member::id(member), "count": whole(count), "state": "parked",
-                "kind": kind.as_str(), "reason": reason, "since_ms": since_ms, "until_ms": until_ms, "in_a_row": in_a_row})
+            let shown = json!({"proxy": member::masked(member), "id": member::id(member), "count": whole(count), "state": "parked",
+                "kind": kind.as_str(), "reason": reason, "since_ms": since_ms, "until_ms": until_ms, "in_a_row": in_a_row});
+            self.with_in_flight(shown, member)
         });
         let candidates = self.candidates.iter().map(|Candidate { member, due_ms }| {
             json!({"proxy": member::masked(member), "id": member::id(member), "count": 0, "state": "candidate",
@@ -64,11 +69,28 @@ impl Listing {
         Value::Array(eligible.chain(parked).chain(candidates).collect())
     }
 
+    fn with_in_flight(&self, mut about: Value, member: &Name) -> Value {
+        if let Some(in_flight) = &self.in_flight {
+            about["in_flight"] = in_flight.get(member).copied().unwrap_or_default().into();
+        }
+        about
+    }
+
     fn text(&self) -> String {
-        let mut text = format!("{:>12}  {:<11}  {:<9}  proxy\n", "allocations", "id", "state");
+        let column = |number: &dyn Fn(&HashMap<Name, u64>) -> String| {
+            self.in_flight.as_ref().map(|in_flight| format!("  {:>9}", number(in_flight))).unwrap_or_default()
+        };
+        let mut text = format!(
+            "{:>12}{}  {:<11}  {:<9}  proxy\n",
+            "allocations",
+            column(&|_| "in flight".to_owned()),
+            "id",
+            "state"
+        );
         let mut line = |count: f64, member, state, told: &str| {
             let (id, proxy) = (member::id(member), member::masked(member));
-            let _ = writeln!(text, "{count:>12}  {id:<11}  {state:<9}  {proxy}{told}");
+            let in_flight = column(&|all| all.get(member).copied().unwrap_or_default().to_string());
+            let _ = writeln!(text, "{count:>12}{in_flight}  {id:<11}  {state:<9}  {proxy}{told}");
         };
         for (entry, state) in self.entries() {
             let told = match self.failures.get(&entry.member) {
