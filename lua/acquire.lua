@@ -3,7 +3,8 @@
 -- ARGV[1] gateway
 -- ARGV[2] most  as many in flight as a member may have, times its weight; 0: any number
 -- ARGV[3] n     integer, 0..64: requests that have tried nobody yet
--- ARGV[4..]     for each further request how many members it has tried (a retry), and those: they are skipped
+-- ARGV[4..]     for each further request how many members it has tried (a retry), and those: they are skipped; or -1 and a member,
+--               when it has been chosen otherwise, counted there, and need not be in KEY
 -- Returns {state, answer...}, the answers in the order of the requests: "+member"; "-" nobody is left; "!" whoever is left has
 --   as many in flight as he may; "~" ask again, since many stood in front who have left KEY. state: "ok"; "behind", KEY:load
 --   is (walk.lua mends that); "lapsed", alone, the gateway is not registered (any more), and nothing was written
@@ -87,6 +88,13 @@ local function choose(page, left)
   return #chosen, stop
 end
 
+-- Counts a request through a member that was chosen otherwise.
+local function hold(member)
+  put_numbers(LEASES, {member}, {numbers(LEASES, {member})[1] + 1})
+  add_in_flight({member}, {1})
+  reply[#reply + 1] = '+' .. member
+end
+
 local left = n
 while left > 0 do
   local chosen, stop = choose(redis.call('ZRANGE', LOAD, 0, left - 1, 'WITHSCORES'), left)
@@ -101,25 +109,30 @@ end
 
 local first = 4
 while ARGV[first] do
-  local last = first + tonumber(ARGV[first])
-  local tried = {}
-  for i = first + 1, last do
-    tried[ARGV[i]] = true
-  end
-  local chosen, stop
-  repeat
-    -- One more than were tried: when all before it were, the last one was not.
-    local page, other = redis.call('ZRANGE', LOAD, 0, last - first, 'WITHSCORES'), {}
-    for i = 1, #page, 2 do
-      if not tried[page[i]] then
-        other[#other + 1] = page[i]
-        other[#other + 1] = page[i + 1]
-      end
+  local k = tonumber(ARGV[first])
+  local last = first + math.abs(k)
+  if k < 0 then
+    hold(ARGV[last])
+  else
+    local tried = {}
+    for i = first + 1, last do
+      tried[ARGV[i]] = true
     end
-    chosen, stop = choose(other, 1)
-  until chosen == 1 or stop
-  if chosen == 0 then
-    reply[#reply + 1] = stop
+    local chosen, stop
+    repeat
+      -- One more than were tried: when all before it were, the last one was not.
+      local page, other = redis.call('ZRANGE', LOAD, 0, k, 'WITHSCORES'), {}
+      for i = 1, #page, 2 do
+        if not tried[page[i]] then
+          other[#other + 1] = page[i]
+          other[#other + 1] = page[i + 1]
+        end
+      end
+      chosen, stop = choose(other, 1)
+    until chosen == 1 or stop
+    if chosen == 0 then
+      reply[#reply + 1] = stop
+    end
   end
   first = last + 1
 end

@@ -407,6 +407,8 @@ impl<'a> Attempts<'a> {
     async fn try_member(&mut self) -> Option<Arc<Upstream>> {
         let trial = self.worker.watch.start_trial(&self.worker.pool).await?;
         let upstream = self.worker.upstreams.get(trial.member()).ok()?;
+        // Should the store be away, the trial goes on all the same.
+        self.lease = self.worker.pool.hold(trial.member()).await.unwrap_or_default();
         self.trial = Some(Box::new(trial));
         Some(upstream)
     }

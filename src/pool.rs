@@ -185,6 +185,17 @@ impl Pool {
         }
     }
 
+    /// A lease of a member that was chosen otherwise than by [`Pool::allocate`]; it need not be eligible. Nothing is allocated.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn hold(&self, member: &Name) -> Result<Lease, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.hold(member)),
+            Self::Redis(pool) => pool.hold(member).await,
+        }
+    }
+
     /// Takes part in the policy as a gateway: what leases of this client count is believed as long as it lives. Otherwise it does
     /// so from its first allocation on.
     pub fn register(&self) {

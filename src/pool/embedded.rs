@@ -57,6 +57,16 @@ impl Embedded {
         Ok(state.allocate(tried).map(|member| (member, Lease::default())))
     }
 
+    /// See [`super::Pool::hold`].
+    pub(super) fn hold(&self, member: &Name) -> Lease {
+        let mut state = self.state();
+        if !state.is_least_concurrent() {
+            return Lease::default();
+        }
+        state.hold(member);
+        Lease::embedded(self.clone(), member.clone())
+    }
+
     /// A request through `member` is over.
     pub(super) fn release(&self, member: &Name) {
         self.state().release(member);

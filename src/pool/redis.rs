@@ -37,7 +37,7 @@ use super::ahead::{Ahead, Prefetch};
 use super::{Concurrency, Lease, PoolError};
 use crate::member::Name;
 use keys::{Keys, LeaseKeys};
-use leasing::{Applicant, Leasing};
+use leasing::{Applicant, Leasing, Wish};
 pub(super) use ledger::Ledger;
 use link::Link;
 use reply::{nonsense, number, string, strings};
@@ -155,9 +155,17 @@ impl Redis {
     /// When the request is gone before its answer comes, its allocation is counted all the same.
     pub(super) async fn allocate(&self, tried: &[Name]) -> Result<Option<(Name, Lease)>, PoolError> {
         if let Some(queue) = &self.applying {
-            return Box::pin(Leasing::apply(queue, &self.shared.link, tried)).await;
+            let wish = Wish::Other(tried.to_vec());
+            return Box::pin(Leasing::apply(queue, &self.shared.link, wish)).await;
         }
         Ok(self.least_used(tried).await?.map(|name| (name, Lease::default())))
+    }
+
+    /// See [`super::Pool::hold`].
+    pub(super) async fn hold(&self, member: &Name) -> Result<Lease, PoolError> {
+        let Some(queue) = &self.applying else { return Ok(Lease::default()) };
+        let held = Leasing::apply(queue, &self.shared.link, Wish::This(member.clone())).await?;
+        Ok(held.map(|(_, lease)| lease).unwrap_or_default())
     }
 
     async fn least_used(&self, tried: &[Name]) -> Result<Option<Name>, PoolError> {

@@ -488,9 +488,14 @@ impl State {
             return Err(PoolError::AtLimit);
         }
         self.take(&member);
-        self.add_in_flight(&member, |in_flight| in_flight + 1);
+        self.hold(&member);
         self.put(member.clone(), count.raised(&member));
         Ok(Some(member))
+    }
+
+    /// A request goes through `member`, whoever chose it.
+    pub(super) fn hold(&mut self, member: &Name) {
+        self.add_in_flight(member, |in_flight| in_flight + 1);
     }
 
     /// A request through `member` is over.

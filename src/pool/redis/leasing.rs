@@ -46,9 +46,32 @@ const MAX_FORMER: usize = 8;
 
 type Answer = Result<Option<(Name, Lease)>, PoolError>;
 
+/// What a request wants a lease of.
+pub(super) enum Wish {
+    /// The next member that it has not tried.
+    Other(Vec<Name>),
+    /// This one, which was chosen otherwise.
+    This(Name),
+}
+
+impl Wish {
+    fn is_any(&self) -> bool {
+        matches!(self, Self::Other(tried) if tried.is_empty())
+    }
+
+    /// For the script, which takes those that are content with any member by their number.
+    fn words(&self) -> impl Iterator<Item = Value> {
+        let (mark, members) = match self {
+            Self::Other(tried) => (tried.len() as i64, &tried[..]),
+            Self::This(member) => (-1, std::slice::from_ref(member)),
+        };
+        std::iter::once(Value::from(mark)).chain(members.iter().cloned().map(Value::from))
+    }
+}
+
 /// A request that waits for a lease.
 pub(super) struct Applicant {
-    tried: Vec<Name>,
+    wish: Wish,
     answer: oneshot::Sender<Answer>,
     deadline: Instant,
 }
@@ -116,10 +139,10 @@ impl Leasing {
     }
 
     /// Waits for a lease in `queue`; see [`crate::pool::Pool::allocate`]. One that comes when nobody waits any more is over at once.
-    pub(super) async fn apply(queue: &mpsc::Sender<Applicant>, link: &Link, tried: &[Name]) -> Answer {
+    pub(super) async fn apply(queue: &mpsc::Sender<Applicant>, link: &Link, wish: Wish) -> Answer {
         let deadline = link.deadline();
         let (answer, answered) = oneshot::channel();
-        queue.try_send(Applicant { tried: tried.to_vec(), answer, deadline }).map_err(|e| match e {
+        queue.try_send(Applicant { wish, answer, deadline }).map_err(|e| match e {
             mpsc::error::TrySendError::Full(_) => PoolError::Overloaded,
             mpsc::error::TrySendError::Closed(_) => stopped(),
         })?;
@@ -164,8 +187,8 @@ impl Leasing {
                 return;
             }
             batch.retain(|applicant| !applicant.answer.is_closed());
-            // The script answers those first who have tried nobody.
-            batch.sort_by_key(|applicant| !applicant.tried.is_empty());
+            // The script answers those first whom any member will do.
+            batch.sort_by_key(|applicant| !applicant.wish.is_any());
             let Some(deadline) = batch.iter().map(|applicant| applicant.deadline).max() else { continue };
             match self.acquire(link, &batch, deadline).await {
                 Ok(answers) => {
@@ -236,12 +259,9 @@ impl Leasing {
         batch: &[Applicant],
         deadline: Instant,
     ) -> Result<Option<Vec<Bytes>>, PoolError> {
-        let retries = batch.iter().map(|applicant| &applicant.tried).filter(|tried| !tried.is_empty());
-        let fresh = batch.len() - retries.clone().count();
-        let args = [name.into(), (self.most as i64).into(), (fresh as i64).into()].into_iter();
-        let args = args.chain(retries.flat_map(|tried| {
-            std::iter::once(Value::from(tried.len() as i64)).chain(tried.iter().cloned().map(Value::from))
-        }));
+        let any = batch.iter().filter(|applicant| applicant.wish.is_any()).count();
+        let args = [name.into(), (self.most as i64).into(), (any as i64).into()].into_iter();
+        let args = args.chain(batch[any..].iter().flat_map(|applicant| applicant.wish.words()));
         let keys = self.keys.of_gateway(name);
         let mut reply = self.ask(link, &scripts::ACQUIRE, &keys, args, deadline).await.inspect_err(|_| self.doubt())?;
         let state = reply.remove(0);
