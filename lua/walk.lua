@@ -5,6 +5,8 @@
 -- ARGV[2] pause     ms from one page to the next, whoever takes it
 -- Returns "mended" or "same" after a page, "over" after the last one of a round, "wait" when it is too early
 -- Writes  places in KEY:load, and KEY:walk.  Cost  O(page log m), m in the set
+-- Redis 7.0 on a shared 2-core VM, 100,000 members: a page of 500 took 3.9 ms at the longest where nothing had changed (1.1 at the
+-- median, 1.8 with weights), 4.3 where every count had (1.8; 2.7).
 -- First all of KEY, for who is new or has another count, then KEY:load, for who is gone. From the highest rank down: who is
 -- allocated moves up and everyone above him one rank down, so nobody who waits below the cursor gets past it.
 
