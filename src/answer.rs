@@ -11,6 +11,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::SendRequest;
 
+use crate::ban::Beginning;
 use crate::client::Client;
 use crate::gateway::Worker;
 use crate::idle::Origin;
@@ -30,6 +31,8 @@ pub(crate) struct Answer {
     /// second to the end, if it knew.
     states_length_only: bool,
     last: Option<Box<Last>>,
+    /// What wants to see how it begins.
+    beginning: Option<Box<Beginning>>,
 }
 
 /// The last frame, which waits until the lease has ended.
@@ -63,6 +66,7 @@ impl Answer {
             source,
             states_length_only: false,
             last: None,
+            beginning: None,
         }
     }
 
@@ -78,7 +82,13 @@ impl Answer {
         let states_length_only = states_length && body.is_end_stream();
         let mut content = Content::Relayed { body, connection: Some(connection) };
         drop(content.settle());
-        Self { content, record, client, source, states_length_only, last: None }
+        Self { content, record, client, source, states_length_only, beginning: None, last: None }
+    }
+
+    /// The same, where something wants to see how the body begins.
+    pub(crate) fn seen_by(mut self, beginning: Option<Box<Beginning>>) -> Self {
+        self.beginning = beginning;
+        self
     }
 }
 
@@ -100,7 +110,7 @@ impl Body for Answer {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Self { content, record, client, last, .. } = &mut *self;
+        let Self { content, record, client, beginning, last, .. } = &mut *self;
         if let Some(waiting) = last {
             std::task::ready!(waiting.end.as_mut().poll(cx));
             return Poll::Ready(last.take().and_then(|last| last.frame));
@@ -113,6 +123,11 @@ impl Body for Answer {
             Some(Ok(frame)) => {
                 if let (Some(record), Some(chunk)) = (record, frame.data_ref()) {
                     record.bytes += chunk.len() as u64;
+                }
+                if let (Some(seer), Some(chunk)) = (&mut *beginning, frame.data_ref())
+                    && seer.add(chunk)
+                {
+                    *beginning = None;
                 }
             }
             Some(Err(_)) => {

@@ -38,11 +38,17 @@ impl Chunked {
     /// # Errors
     /// [`Broken`]: nothing after this can be trusted.
     pub(crate) fn advance(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        self.advance_with(bytes, |_| {})
+    }
+
+    /// The same, and shows what is data.
+    pub(crate) fn advance_with(&mut self, bytes: &[u8], mut data: impl FnMut(&[u8])) -> Result<usize, Broken> {
         let mut at = 0;
         while at < bytes.len() && self.state != State::Last {
             if self.state == State::Data {
                 let taken = self.size.min((bytes.len() - at) as u64);
                 self.size -= taken;
+                data(&bytes[at..at + taken as usize]);
                 at += taken as usize;
                 if self.size == 0 {
                     self.state = State::DataCr;

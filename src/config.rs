@@ -6,6 +6,7 @@
 //! Afterwards nothing is optional or unchecked: what a [`Config`] holds can be used as it is.
 //! Not here: opening what is named (sockets, stores), reading `--proxies` files, and the command line itself.
 
+mod ban;
 mod mistake;
 mod policy;
 mod proxies;
@@ -23,6 +24,7 @@ pub use mistake::{Mistake, Mistakes};
 pub use proxies::{list, proxy};
 pub use store::{RedisUrl, Store};
 
+use crate::ban::Rule;
 use crate::fetch::Url;
 use crate::member;
 use crate::pool::{Decay, Initial, Policy, Prefetch};
@@ -105,6 +107,8 @@ pub struct Pool {
     pub policy: Policy,
     /// How far ahead of need to allocate; in Redis only, and under least-used.
     pub prefetch: Prefetch,
+    /// What an answer must be like to ban the member it came through.
+    pub ban: Vec<Rule>,
 }
 
 /// `[upstream]`: the side towards upstream proxies.
@@ -371,6 +375,7 @@ fn read(reader: &mut Reader<'_>) -> Config {
             count: reader.key("pool.prefetch", 0, |value| policy::prefetch(value, policy)),
             max_age: reader.key("pool.prefetch_max_age", PREFETCH_MAX_AGE, value::timeout),
         },
+        ban: reader.each("pool.ban", ban::read),
     };
     let upstream = Upstream {
         dial_timeout: reader.key("upstream.dial_timeout", DIAL_TIMEOUT, value::timeout),
@@ -494,6 +499,7 @@ impl fmt::Debug for Pool {
             .field("decay", &self.decay)
             .field("policy", &self.policy)
             .field("prefetch", &self.prefetch)
+            .field("ban", &self.ban)
             .finish()
     }
 }

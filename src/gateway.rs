@@ -24,11 +24,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Answer, Connection};
+use crate::ban::{Beginning, Field, Judged};
 use crate::client::Client;
 use crate::config::{Config, ProxyStatus};
 use crate::error::{Blame, Failure, Side};
 use crate::forward::{self, Missed, Received};
-use crate::head::{self, Plain};
+use crate::head::{self, Framing, Plain};
 use crate::headers::{self, Wishes};
 use crate::health::{Trial, Watch};
 use crate::line::{Gone, Line};
@@ -258,6 +259,11 @@ async fn relay(
         client.continue_as_tunnel(far, record.take());
     }
     let (mut head, body) = response.into_parts();
+    // hyper gives the body without its chunks.
+    let framing = if body.is_end_stream() { Framing::Nothing } else { Framing::UntilClose };
+    let beginning = attempts.judge(&upstream, to, head.status.as_u16(), framing, |field| {
+        head.headers.get_all(&*field.name).iter().any(|value| field.is_met_by(value.as_bytes()))
+    });
     head.version = Version::HTTP_11;
     head.headers =
         headers::of_response(head.headers, attempts.method, head.status, body.size_hint().exact(), is_switching);
@@ -285,6 +291,7 @@ async fn relay(
             client.will_count();
         }
         Answer::relayed(body, connection, client.clone(), source.clone(), states_length, record.take())
+            .seen_by(beginning)
     };
     Ok(Response::from_parts(head, answer))
 }
@@ -337,6 +344,9 @@ async fn find_tunnel(
                 return Ok((far, reply));
             }
             Err(failure) => {
+                if let Failure::TunnelRefused(status) = failure {
+                    attempts.judge_refusal(&upstream, &request.to, status);
+                }
                 let missed = Missed { failure, progress: Progress::Sent, was_reused: false };
                 attempts.failed(upstream, missed, true).await?;
             }
@@ -419,6 +429,28 @@ impl<'a> Attempts<'a> {
             trial.passed();
         } else if self.worker.watch.is_listening() {
             self.worker.watch.served(upstream.member.name());
+        }
+    }
+
+    /// Judges an answer by the operator's rules, where there are any; gives what is to see its body.
+    pub(crate) fn judge(
+        &self,
+        upstream: &Upstream,
+        to: &Authority,
+        status: u16,
+        framing: Framing,
+        has: impl Fn(&Field) -> bool,
+    ) -> Option<Box<Beginning>> {
+        let bans = &self.worker.watch.bans;
+        let answer = Judged { member: upstream.member.name(), host: &to.host, status, framing };
+        if bans.has_rules() { bans.judge(&answer, has) } else { None }
+    }
+
+    /// The same of a CONNECT that the upstream proxy has refused.
+    fn judge_refusal(&self, upstream: &Upstream, to: &Authority, status: u16) {
+        let bans = &self.worker.watch.bans;
+        if bans.has_rules() {
+            bans.judge_refusal(upstream.member.name(), &to.host, status);
         }
     }
 

@@ -289,6 +289,23 @@ pub(crate) fn read_response(bytes: &[u8], method: &Method, out: &mut Vec<u8>) ->
     }
 }
 
+/// Whether the response head that `bytes` begin with has a field of this name whose value passes.
+pub(crate) fn has_field(bytes: &[u8], name: &str, passes: impl Fn(&[u8]) -> bool) -> bool {
+    let is_such = |line: &httparse::Header<'_>| line.name.eq_ignore_ascii_case(name) && passes(line.value);
+    let mut few = [const { MaybeUninit::uninit() }; FEW_FIELDS];
+    let mut head = httparse::Response::new(&mut []);
+    let config = httparse::ParserConfig::default();
+    match config.parse_response_with_uninit_headers(&mut head, bytes, &mut few) {
+        Ok(_) => head.headers.iter().any(is_such),
+        Err(_) => {
+            let mut many = vec![MaybeUninit::uninit(); MAX_FIELDS];
+            let mut head = httparse::Response::new(&mut []);
+            let read = config.parse_response_with_uninit_headers(&mut head, bytes, &mut many);
+            read.is_ok() && head.headers.iter().any(is_such)
+        }
+    }
+}
+
 fn translate(
     head: &httparse::Response<'_, '_>,
     length: usize,

@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep};
 
 use checks::Checks;
 
+use crate::ban::Bans;
 use crate::config::Config;
 use crate::member::{self, Name};
 use crate::pool::{Care, Change, Outcome, Parked, Pool, Report};
@@ -66,6 +67,8 @@ pub struct Watch {
     trials: AtomicUsize,
     notes: Mutex<Notes>,
     is_noted: Notify,
+    /// What answers say of members.
+    pub(crate) bans: Arc<Bans>,
 }
 
 #[derive(Default)]
@@ -120,6 +123,7 @@ impl Watch {
             trials: AtomicUsize::new(0),
             notes: Mutex::default(),
             is_noted: Notify::new(),
+            bans: Arc::new(Bans::new(config)),
         }
     }
 
@@ -217,7 +221,7 @@ impl Watch {
                 checks.run(pool, self).await;
             }
         };
-        tokio::join!(self.report(pool), self.look(pool), checks);
+        tokio::join!(self.report(pool), self.look(pool), self.bans.run(pool, self), checks);
     }
 
     async fn report(&self, pool: &Pool) {
@@ -245,7 +249,7 @@ impl Watch {
         }
     }
 
-    fn tell(&self, change: &Change, complained: &mut Option<Instant>) {
+    pub(crate) fn tell(&self, change: &Change, complained: &mut Option<Instant>) {
         match change {
             Change::Parked(Parked { member, kind, reason, since_ms, until_ms, in_a_row, .. }) => {
                 self.notes().suspects.remove(member);

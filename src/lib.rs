@@ -12,7 +12,7 @@
 //! - `tunnel` is for CONNECT, and `splice` for its bulk;
 //! - [`fetch`] goes the same way for the gateway's own sake, to get a page, and [`probe`] to try a member: what it asks is a
 //!   [`judge`];
-//! - [`health`] takes note of members that fail, so that they are set aside;
+//! - [`health`] takes note of members that fail, so that they are set aside, and [`ban`] of answers that say so;
 //! - `retry` and `error` say what happens when that fails, `record` writes the line about it;
 //! - beside all that, `upkeep` does what the pool needs now and then.
 //!
@@ -56,6 +56,7 @@ mod stream;
 mod tls;
 mod upstream;
 
+pub mod ban;
 pub mod health;
 
 mod error;

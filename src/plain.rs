@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::{Instant, timeout_at};
 
+use crate::ban::Beginning;
 use crate::chunked::Chunked;
 use crate::dial;
 use crate::error::Failure;
@@ -295,6 +296,9 @@ fn read_head(
     }
     out.extend_from_slice(b"\r\n");
     let mut body = Body::new(response.framing);
+    body.beginning = attempts.judge(upstream, &request.to, response.status, response.framing, |field| {
+        head::has_field(bytes, &field.name, |value| field.is_met_by(value))
+    });
     let mut tail = Vec::new();
     let passed = body.take(rest, &mut tail).map_err(|Nonsense| Failure::Nonsense)?;
     out.extend_from_slice(&rest[..passed]);
@@ -427,6 +431,8 @@ pub(crate) struct Body {
     pub(crate) is_over: bool,
     /// More came than belongs to the answer; the connection cannot be trusted again.
     pub(crate) has_surplus: bool,
+    /// What wants to see how it begins.
+    beginning: Option<Box<Beginning>>,
 }
 
 /// The trailer section may be this long.
@@ -444,6 +450,7 @@ impl Body {
             passed: 0,
             is_over,
             has_surplus: false,
+            beginning: None,
         }
     }
 
@@ -478,6 +485,11 @@ impl Body {
                     }
                 }
             }
+        }
+        if let Some(beginning) = &mut self.beginning
+            && beginning.add(&bytes[..taken])
+        {
+            self.beginning = None;
         }
         self.has_surplus |= used < bytes.len();
         self.passed += taken as u64;

@@ -19,6 +19,7 @@ pub mod embedded;
 pub mod redis;
 
 mod ahead;
+mod ban;
 mod check;
 mod count;
 mod lease;
@@ -30,6 +31,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 pub use ahead::Prefetch;
+pub use ban::Ban;
 pub use check::{Check, Checked, Finding, Rounds, Walk};
 #[cfg(test)]
 pub(crate) use count::weight;
@@ -255,7 +257,7 @@ impl Pool {
     /// Sets a member aside: it leaves the set and keeps its count and the reason. Returns the record.
     ///
     /// `None`: nothing was done, because it is not in the set (any more), or somebody else was first. Only by
-    /// [`Kind::Hand`] can a member be set aside that already is (its record is replaced), or a candidate.
+    /// [`Kind::Hand`] and [`Kind::Banned`] can a member be set aside that already is (its record is replaced), or a candidate.
     ///
     /// # Errors
     /// See [`PoolError`].
@@ -312,6 +314,18 @@ impl Pool {
         match self {
             Self::Embedded(pool) => Ok(pool.report(reports, care)),
             Self::Redis(pool) => pool.report(reports, care).await,
+        }
+    }
+
+    /// Sets members aside for a time because an answer that came through them says so, at most so many percent of all members.
+    /// Those that are set aside otherwise, or are no members any more, stay what they are. Returns what followed.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn ban(&self, bans: &[Ban], max_parked: u8) -> Result<Vec<Change>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.ban(bans, max_parked)),
+            Self::Redis(pool) => pool.ban(bans, max_parked).await,
         }
     }
 

@@ -66,7 +66,7 @@ impl Upkeep {
             match self.pool.restore_due(BATCH, self.restore).await {
                 Ok(restored) => {
                     for name in &restored {
-                        tracing::info!(proxy = member::masked(name), "back in the pool");
+                        tracing::info!(proxy = member::masked(name), id = member::id(name), "back in the pool");
                     }
                     if restored.len() < BATCH {
                         return;

@@ -270,6 +270,22 @@ fn pool_park_and_restore_take_members_out_and_bring_them_back() {
 }
 
 #[test]
+fn pool_ban_sets_members_aside_for_a_time_and_unban_lifts_bans_only() {
+    let redis = Redis::start();
+    let (secret, other, third) = ("http://user:hush@10.0.0.7:3128", "http://10.0.0.8:3128", "http://10.0.0.9:3128");
+    pool(&redis, &["add", secret, other, third]);
+    assert_eq!(pool(&redis, &["ban", &id(secret), other, "--reason", "captcha"]), "banned 2, not there 0\n");
+    assert_eq!(pool(&redis, &["park", third]), "parked 1, not there 0\n");
+    let text = pool(&redis, &["list"]);
+    assert!(text.contains("(set aside: banned, captcha; ") && text.contains("; returns in 9m5"), "{text}");
+    assert_eq!(pool(&redis, &["unban", &id(secret), third, "http://no:1"]), "unbanned 1, not there 2\n");
+    assert_eq!(redis.scores(KEY), [(secret.into(), "0".to_owned())]);
+    assert_eq!(pool(&redis, &["ban", secret, "--for", "1h"]), "banned 1, not there 0\n");
+    assert_eq!(pool(&redis, &["restore", secret, other, third]), "restored 3, not there 0\n");
+    assert_eq!(code(&run(&["pool", "ban", other, "--for", "soon", "--store", &redis.url()])), 64);
+}
+
+#[test]
 fn pool_remove_knows_a_member_by_its_id_that_is_no_url() {
     let redis = Redis::start();
     redis.cmd(&["ZADD", KEY, "0", "10.0.0.7:3128:user:hush"]);

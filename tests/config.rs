@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use evenkeel::ban::{Field, Pattern, Rule, Scope};
 use evenkeel::config::{Config, Gateway, Health, Log, ProxyStatus, Retry, Sources, Store, Upstream};
 use evenkeel::pool::{Concurrency, Decay, Initial, Policy};
 
@@ -78,6 +79,16 @@ fn every_key_reaches_its_place() {
     assert!(matches!(&config.pool.store, Store::Redis(url) if url.expose() == "redis://redis.example/2"));
     assert_eq!((&config.pool.key[..], config.pool.timeout), ("other:{pool}", secs(5)));
     assert_eq!((config.pool.proxies, config.pool.initial), (vec!["http://10.0.0.7:3128".into()], Initial::Count(12)));
+    let [first, second] = &config.pool.ban[..] else { panic!("{:?}", config.pool.ban) };
+    let rule = Rule {
+        status: vec![429..=429, 500..=599],
+        header: Some(Field { name: "Server".into(), value: Some(Pattern::new("(?i)shield").unwrap()) }),
+        body: Some(Pattern::new("denied").unwrap()),
+        hosts: vec!["shop.example".into(), ".wide.example".into()],
+        scope: Scope::Proxy,
+        span: secs(15),
+    };
+    assert_eq!((first, &second.status, second.span), (&rule, &vec![403..=403], secs(600)));
     assert_eq!((config.pool.restore, config.pool.ramp_every), (Initial::Median, 13));
     assert_eq!(config.pool.decay, Some(Decay { keep: 0.995, period: Duration::from_secs(36 * 3600) }));
     let concurrency = Concurrency { max_in_flight: 14, heartbeat: secs(15) };

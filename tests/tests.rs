@@ -23,6 +23,7 @@ mod pool_use;
 mod redis_faults;
 mod retry;
 
+mod bans;
 mod checks;
 mod fetch;
 mod health;

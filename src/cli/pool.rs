@@ -68,6 +68,24 @@ enum Verb {
         #[arg(long, value_name = "TEXT", default_value = "by hand")]
         reason: String,
     },
+    /// Set members aside as answers do that ban them; they return by themselves
+    Ban {
+        /// Members as the pool holds them, or their ids
+        #[arg(required = true, value_name = "URL|ID")]
+        urls: Vec<String>,
+        /// How long, such as 10m
+        #[arg(long = "for", value_name = "TIME", default_value = "10m")]
+        span: String,
+        /// Why, for those who read the list
+        #[arg(long, value_name = "TEXT", default_value = "by hand")]
+        reason: String,
+    },
+    /// Lift bans, whoever made them
+    Unban {
+        /// Members as the pool holds them, or their ids
+        #[arg(required = true, value_name = "URL|ID")]
+        urls: Vec<String>,
+    },
     /// Bring members back that were set aside
     Restore {
         /// Members as the pool holds them, or their ids
@@ -134,11 +152,24 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
             let span = span.map(|text| config::span(&text)).transpose().map_err(|why| Exit::new(USAGE, why))?;
             let parking = Parking { kind: Kind::Hand, reason, stay: span.map_or(Stay::UntilRestored, Stay::For) };
             let asked = urls.len();
-            let mut parked = 0;
-            for member in named(pool, urls).await.map_err(unavailable)? {
-                parked += u64::from(pool.park(&member, &parking).await.map_err(unavailable)?.is_some());
-            }
+            let parked = park(pool, urls, &parking).await.map_err(unavailable)?;
             Ok(told(json, "parked", parked, asked))
+        }
+        Verb::Ban { urls, span, reason } => {
+            let span = config::span(&span).map_err(|why| Exit::new(USAGE, why))?;
+            let parking = Parking { kind: Kind::Banned, reason, stay: Stay::For(span) };
+            let asked = urls.len();
+            let banned = park(pool, urls, &parking).await.map_err(unavailable)?;
+            Ok(told(json, "banned", banned, asked))
+        }
+        Verb::Unban { urls } => {
+            let asked = urls.len();
+            let meant = named(pool, urls).await.map_err(unavailable)?;
+            let parked = pool.parked().await.map_err(unavailable)?;
+            let banned = parked.into_iter().filter(|parked| parked.kind == Kind::Banned).map(|parked| parked.member);
+            let banned: Vec<Name> = banned.filter(|member| meant.contains(member)).collect();
+            let restored = pool.restore(&banned, config.pool.restore).await.map_err(unavailable)?;
+            Ok(told(json, "unbanned", restored.len() as u64, asked))
         }
         Verb::Rebase => {
             let Rebased { by, members } = pool.rebase().await.map_err(unavailable)?;
@@ -152,6 +183,15 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
             Ok(told(json, "restored", restored.len() as u64, asked))
         }
     }
+}
+
+/// How many of them were set aside.
+async fn park(pool: &Pool, urls: Vec<String>, parking: &Parking) -> Result<u64, PoolError> {
+    let mut parked = 0;
+    for member in named(pool, urls).await? {
+        parked += u64::from(pool.park(&member, parking).await?.is_some());
+    }
+    Ok(parked)
 }
 
 /// The members that are meant, in whatever state: byte for byte, or all those of an id, which listings show because they

@@ -27,6 +27,8 @@ pub(super) struct Reader<'a> {
     env: &'a [(String, String)],
     flags: &'a Flags,
     keys: Vec<&'static str>,
+    /// Those of them that are any number of tables.
+    each: Vec<&'static str>,
     mistakes: Vec<Mistake>,
 }
 
@@ -105,7 +107,7 @@ impl<'a> Document<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(document: Option<&'a Document<'a>>, env: &'a [(String, String)], flags: &'a Flags) -> Self {
-        Self { document, env, flags, keys: Vec::new(), mistakes: Vec::new() }
+        Self { document, env, flags, keys: Vec::new(), each: Vec::new(), mistakes: Vec::new() }
     }
 
     /// The value of the strongest source that has one; `form` tells what it may be.
@@ -143,6 +145,38 @@ impl<'a> Reader<'a> {
                     Ok(value) => result.push(value),
                     Err(why) => self.mistakes.push(given.mistake_at(n, self.line(*offset), why)),
                 }
+            }
+        }
+        result
+    }
+
+    /// As [`Reader::key`], for a table of which there may be any number; `form` reads one and says itself what is wrong with it.
+    pub(super) fn each<T>(
+        &mut self,
+        key: &'static str,
+        mut form: impl FnMut(&mut Entry<'_, 'a>) -> Option<T>,
+    ) -> Vec<T> {
+        self.each.push(key);
+        let mut result = Vec::new();
+        for given in self.given(key) {
+            let Value::Toml(value) = given.value else {
+                self.mistakes.push(given.mistake(format!("cannot be given here; write [[{key}]] in a file")));
+                continue;
+            };
+            let tables: Option<Vec<_>> = value.as_array().and_then(|array| {
+                array.iter().map(|item| Some((item.get_ref().as_table()?, item.span().start))).collect()
+            });
+            let (Some(document), Some(tables)) = (self.document, tables) else {
+                self.mistakes
+                    .push(given.mistake(format!("is any number of tables; write [[{key}]] above the keys of each")));
+                continue;
+            };
+            for (n, (table, offset)) in tables.into_iter().enumerate() {
+                let path = format!("{key}[{n}]");
+                let mut entry = Entry { document, table, path, offset, keys: Vec::new(), mistakes: &mut self.mistakes };
+                let read = form(&mut entry);
+                entry.refuse_unknown_keys();
+                result.extend(read);
             }
         }
         result
@@ -215,9 +249,78 @@ impl<'a> Reader<'a> {
             if self.keys.iter().any(|known| variable(known) == *name) {
                 continue;
             }
+            if let Some(table) = self.each.iter().find(|table| name.starts_with(&format!("{}_", variable(table)))) {
+                let why = format!("cannot be given here; write [[{table}]] in a file");
+                self.mistakes.push(Mistake::new(&masked(name), None, "", why));
+                continue;
+            }
             let meant = nearest_key(&self.keys, &key.to_lowercase().replacen("__", ".", 1));
             let advice = meant.map_or("unset it".to_owned(), |key| format!("did you mean {}?", variable(key)));
             self.mistakes.push(Mistake::new(&masked(name), None, "", format!("sets no key there is; {advice}")));
+        }
+    }
+}
+
+/// One of several tables of the same name.
+pub(super) struct Entry<'r, 'a> {
+    document: &'a Document<'a>,
+    table: &'a DeTable<'a>,
+    /// Its name and number, like `pool.sources[1]`.
+    path: String,
+    offset: usize,
+    keys: Vec<&'static str>,
+    mistakes: &'r mut Vec<Mistake>,
+}
+
+impl Entry<'_, '_> {
+    /// A value of this table.
+    pub(super) fn key<T>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        form: impl Fn(&Value<'_>) -> Result<T, String>,
+    ) -> T {
+        self.keys.push(key);
+        match self.table.get(key).map(|value| form(&Value::Toml(value.get_ref()))) {
+            Some(Ok(value)) => value,
+            Some(Err(why)) => {
+                self.mistake(key, why);
+                default
+            }
+            None => default,
+        }
+    }
+
+    /// Whether it was given, rightly or not.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// What is wrong with a key, or with all of it if that is empty.
+    pub(super) fn mistake(&mut self, key: &str, why: impl Into<String>) {
+        let (offset, path) = match self.table.get_key_value(key) {
+            Some((at, _)) => (at.span().start, format!("{}.{key}", self.path)),
+            None => (self.offset, self.path.clone()),
+        };
+        self.mistakes.push(Mistake::new(self.document.name, Some(self.document.line(offset)), &path, why));
+    }
+
+    fn refuse_unknown_keys(&mut self) {
+        for (key, _) in self.table {
+            let name = key.get_ref().as_ref();
+            if self.keys.contains(&name) {
+                continue;
+            }
+            let near = self.keys.iter().map(|known| (distance(name, known), *known)).min();
+            let why = match near {
+                Some((distance, known)) if is_near(distance, name) => {
+                    format!("there is no such key; did you mean {known}?")
+                }
+                _ => format!("there is no such key; there are {}", self.keys.join(", ")),
+            };
+            let line = Some(self.document.line(key.span().start));
+            let path = format!("{}.{}", self.path, masked(name));
+            self.mistakes.push(Mistake::new(self.document.name, line, &path, why));
         }
     }
 }

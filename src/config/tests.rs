@@ -28,8 +28,25 @@ fn the_reference_file_has_every_key_at_its_default() {
     let flags = Flags::default();
     let mut reader = Reader::new(None, &[], &flags);
     read(&mut reader);
-    let missing: Vec<_> = reader.keys().iter().filter(|key| !document.has(key)).collect();
+    // No rule is the default; the keys of one stand there as a comment.
+    let missing: Vec<_> = reader.keys().iter().filter(|&&key| key != "pool.ban" && !document.has(key)).collect();
     assert!(missing.is_empty() && !reader.keys().is_empty(), "{missing:?}");
+}
+
+/// The same for the keys of a rule, which stand there as a comment.
+#[test]
+fn the_reference_file_has_every_key_of_a_rule() {
+    let lines = include_str!("../../config.toml").lines().skip_while(|line| *line != "# [[pool.ban]]");
+    let lines: Vec<_> = lines.map_while(|line| line.strip_prefix("# ")).collect();
+    let load = |text: &str| load_file(text, &[], Flags::default()).map(|config| config.pool.ban);
+    let shown = load(&lines.join("\n")).unwrap();
+    let given = "status = [429, '500-599']\nheader = 'cf-mitigated: challenge'\nbody = '(?i)access denied'";
+    assert_eq!(shown, load(&format!("[[pool.ban]]\n{given}")).unwrap());
+    // The keys there are, as a mistake names them.
+    let wrong = load("[[pool.ban]]\nstatus = 429\nzzzzzzzzzzzz = 1").unwrap_err();
+    let known = wrong[0].split_once("there are ").unwrap().1.split(", ");
+    let shown = lines.iter().filter_map(|line| Some(line.split_once(" = ")?.0)).filter(|key| !key.contains(' '));
+    assert_eq!(known.collect::<Vec<_>>(), shown.collect::<Vec<_>>());
 }
 
 #[test]

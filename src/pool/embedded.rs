@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{
-    Candidate, Care, Change, Check, Checked, Decay, Entry, Initial, Lease, Look, Parked, Parking, PoolError, Rebased,
-    Report, Rounds, Walk,
+    Ban, Candidate, Care, Change, Check, Checked, Decay, Entry, Initial, Lease, Look, Parked, Parking, PoolError,
+    Rebased, Report, Rounds, Walk,
 };
 use crate::member::Name;
 use sources::Sources;
@@ -110,6 +110,11 @@ impl Embedded {
     /// See [`super::Pool::report`].
     pub(super) fn report(&self, reports: &[Report], care: &Care) -> Vec<Change> {
         self.state().report(reports, care, now_ms())
+    }
+
+    /// See [`super::Pool::ban`].
+    pub(super) fn ban(&self, bans: &[Ban], max_parked: u8) -> Vec<Change> {
+        self.state().ban(bans, max_parked, now_ms())
     }
 
     /// See [`super::Pool::try_next`].

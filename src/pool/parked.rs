@@ -17,6 +17,8 @@ pub enum Kind {
     Unhealthy,
     /// What the set holds cannot be used as a proxy.
     Malformed,
+    /// An answer that came through it said that it is not welcome.
+    Banned,
     /// Somebody wanted it so.
     Hand,
 }
@@ -68,10 +70,11 @@ pub struct Parked {
 }
 
 impl Kind {
-    const ALL: [(Self, &str); 4] = [
+    const ALL: [(Self, &str); 5] = [
         (Self::Cooldown, "cooldown"),
         (Self::Unhealthy, "unhealthy"),
         (Self::Malformed, "malformed"),
+        (Self::Banned, "banned"),
         (Self::Hand, "hand"),
     ];
 
@@ -83,6 +86,11 @@ impl Kind {
     /// Whether it is one more time in a row: the member failed, and may fail again when it returns.
     pub fn counts_in_a_row(self) -> bool {
         matches!(self, Self::Cooldown | Self::Unhealthy)
+    }
+
+    /// Whether it is an operator's word, which goes for candidates and those set aside as well.
+    pub(super) fn is_by_hand(self) -> bool {
+        matches!(self, Self::Banned | Self::Hand)
     }
 
     fn read(word: &str) -> Option<Self> {

@@ -15,6 +15,7 @@
 //! Not here: dialing members, what their bytes mean, and any choice of member outside the script.
 //! Cost: one round trip per call; 3 to 5 us of Redis' CPU per allocation under load, 50 alone (see the script).
 
+mod bans;
 mod keys;
 mod leasing;
 mod ledger;

@@ -81,6 +81,12 @@ impl Setup {
         self
     }
 
+    /// A line as it is.
+    pub(crate) fn line(mut self, line: &str) -> Self {
+        let _ = writeln!(self.lines, "{line}");
+        self
+    }
+
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.into(), value.into()));
         self

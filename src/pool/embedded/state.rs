@@ -15,7 +15,7 @@ use crate::member::Name;
 use crate::pool::check::Cursor;
 use crate::pool::count;
 use crate::pool::{
-    Candidate, Care, Change, Check, Checked, Decay, Entry, Finding, Initial, Kind, Look, Outcome, Parked, Parking,
+    Ban, Candidate, Care, Change, Check, Checked, Decay, Entry, Finding, Initial, Kind, Look, Outcome, Parked, Parking,
     PoolError, Rebased, Report, Rounds, Walk,
 };
 
@@ -176,7 +176,7 @@ impl State {
         let Parking { kind, reason, stay } = parking;
         let (count, streak) = match self.take(member).or_else(|| self.ramp.take(member)) {
             Some(Count(count)) => (count, self.streaks.remove(member).unwrap_or_default()),
-            None if *kind != Kind::Hand => return None,
+            None if !kind.is_by_hand() => return None,
             None => match self.unpark(member) {
                 Some(record) => (record.count, record.in_a_row),
                 None => self.candidates.remove(member).map(|_| (0.0, 0))?,
@@ -197,6 +197,42 @@ impl State {
         }
         self.set_aside(parked.clone());
         Some(parked)
+    }
+
+    /// `lua/ban.lua`
+    pub(super) fn ban(&mut self, bans: &[Ban], max_parked: u8, now_ms: u64) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for Ban { member, reason, span } in bans {
+            let (eligible, aside) = (self.eligible(), self.returns.len() + self.trials.len());
+            let is_one_too_many = eligible <= 1 || (aside + 1) * 100 > usize::from(max_parked) * (eligible + aside);
+            let count = if self.is_eligible(member) {
+                if is_one_too_many {
+                    changes.push(Change::Spared(member.clone()));
+                    continue;
+                }
+                self.take(member).or_else(|| self.ramp.take(member)).map(|count| count.0)
+            } else if self.trials.get(member).is_some() {
+                self.unpark(member).map(|record| record.count)
+            } else {
+                None
+            };
+            let Some(count) = count else { continue };
+            let until_ms = now_ms.saturating_add(span.as_millis().try_into().unwrap_or(u64::MAX));
+            self.streaks.remove(member);
+            self.returns.insert((until_ms, member.clone()));
+            let parked = Parked {
+                member: member.clone(),
+                count,
+                kind: Kind::Banned,
+                reason: reason.clone(),
+                since_ms: now_ms,
+                until_ms: Some(until_ms),
+                in_a_row: 0,
+            };
+            self.set_aside(parked.clone());
+            changes.push(Change::Parked(parked));
+        }
+        changes
     }
 
     /// `lua/set_aside.lua`, but for when it returns and the places it leaves.

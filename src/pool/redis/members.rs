@@ -325,7 +325,7 @@ impl Redis {
         Ok(scores)
     }
 
-    async fn run(&self, script: &Script, args: impl IntoIterator<Item = Value>) -> Result<Value, PoolError> {
+    pub(super) async fn run(&self, script: &Script, args: impl IntoIterator<Item = Value>) -> Result<Value, PoolError> {
         let link = &self.shared.link;
         link.run(script, self.shared.keys.all(), args, link.deadline()).await
     }
@@ -350,7 +350,7 @@ fn entries(counts: impl IntoIterator<Item = (Name, f64)>) -> Vec<Entry> {
 }
 
 /// What followed, three strings for each.
-fn changes(reply: Value) -> Result<Vec<Change>, PoolError> {
+pub(super) fn changes(reply: Value) -> Result<Vec<Change>, PoolError> {
     let reply = strings(reply)?;
     let changes = reply.chunks(3).map(|change| match change {
         [member, what, record] if what == "parked" => Ok(Change::Parked(Parked::read(member.clone(), record))),
@@ -361,7 +361,7 @@ fn changes(reply: Value) -> Result<Vec<Change>, PoolError> {
     changes.collect()
 }
 
-fn milliseconds(span: Duration) -> Value {
+pub(super) fn milliseconds(span: Duration) -> Value {
     Value::from(span.as_millis().to_string())
 }
 

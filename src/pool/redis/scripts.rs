@@ -27,6 +27,7 @@ script!(GIVE_BACK = "weight", "give_back");
 script!(ADD = "weight", "start", "join", "add");
 script!(REMOVE = "take_out", "remove");
 script!(PARK = "clock", "record", "set_aside", "park");
+script!(BAN = "clock", "record", "set_aside", "ban");
 script!(RESTORE = "weight", "start", "record", "bring_back", "restore");
 script!(RESTORE_DUE = "clock", "weight", "start", "record", "bring_back", "restore_due");
 script!(DECAY = "clock", "weight", "every_count", "decay");

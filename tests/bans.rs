@@ -1,0 +1,198 @@
+//! Answers that say a member is not welcome set it aside, by rules.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use evenkeel::member::Name;
+use evenkeel::pool::{Ban, Care, Change, Initial, Kind, Outcome, Report, Stay};
+
+use crate::support::gateway::{Gateway, Setup, eventually, with_both_stores};
+use crate::support::pool::{counts, name, names, on_both, parking, take};
+use crate::support::upstream::{Conn, Upstream, id};
+use crate::support::wire::PATIENCE;
+
+const SET_ASIDE: &str = "set a pool member aside";
+
+/// How often the log says this of a member.
+fn said(gateway: &Gateway, what: &str, member: &str) -> usize {
+    let id = id(member);
+    gateway.log().lines().filter(|line| line.contains(what) && line.contains(&id)).count()
+}
+
+/// Answers one host with `bad`, every other one with 200.
+fn hostile(host: &'static str, bad: &'static str) -> impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static {
+    move |conn| {
+        while let Some(request) = conn.request()? {
+            let is_bad = request.head.line().contains(host);
+            conn.send(if is_bad { bad } else { "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" })?;
+        }
+        Ok(())
+    }
+}
+
+const BUSY: &str = "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 4\r\nRetry-After: 9\r\n\r\nbusy";
+
+#[test]
+fn an_answer_that_a_rule_names_is_passed_on_and_its_member_is_set_aside_for_the_time() {
+    with_both_stores(|store| {
+        let (banned, other) = (Upstream::start(hostile("shop.test", BUSY)), Upstream::ok("ok"));
+        let gateway = Setup::of([banned.url(), other.url()])
+            .over(store)
+            .line(r#"pool.ban = [{ status = [403, "429-430"], for = "1500ms", scope = "proxy" }]"#)
+            .start();
+        let mut client = gateway.client();
+        let answers: Vec<_> = (0..2).map(|_| client.get("http://shop.test/")).collect();
+        let busy = answers.iter().find(|answer| answer.status() == 429).expect("one came through it");
+        assert_eq!((&busy.body[..], busy.head.field("Retry-After")), (&b"busy"[..], Some("9")));
+        eventually(PATIENCE, "it is set aside", || said(&gateway, SET_ASIDE, &banned.url()) == 1);
+        let log = gateway.log();
+        assert!(log.contains(r#"kind="banned" reason="429 from shop.test" for=1.5s"#), "{log}");
+        let heard = banned.requests().len();
+        assert!((0..6).all(|_| client.get("http://shop.test/").status() == 200));
+        assert_eq!(banned.requests().len(), heard);
+        eventually(PATIENCE, "it is back", || said(&gateway, "back in the pool", &banned.url()) == 1);
+        eventually(PATIENCE, "it serves others", || {
+            client.get("http://other.test/");
+            banned.requests().len() > heard
+        });
+    });
+}
+
+/// What a rule sees, and whether it sets the member aside.
+struct Case {
+    rule: &'static str,
+    answer: &'static str,
+    request: &'static str,
+    bans: bool,
+}
+
+#[test]
+fn rules_see_fields_and_the_beginning_of_a_body_on_every_way() {
+    const GET: &str = "GET http://shop.test/ HTTP/1.1\r\nHost: shop.test\r\n\r\n";
+    const POST: &str = "POST http://shop.test/ HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 1\r\n\r\nx";
+    const CONNECT: &str = "CONNECT shop.test:443 HTTP/1.1\r\nHost: shop.test:443\r\n\r\n";
+    const CHUNKS: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+        3\r\nAcc\r\n4\r\ness \r\n6\r\nDenied\r\n0\r\n\r\n";
+    const UNTIL_CLOSE: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nAccess Denied";
+    const FIELD: &str = "HTTP/1.1 200 OK\r\nX-Shield: a\r\nx-shield: Captcha\r\nContent-Length: 0\r\n\r\n";
+    let body = r#"{ body = "(?i)access denied" }"#;
+    let cases = [
+        Case { rule: body, answer: CHUNKS, request: GET, bans: true },
+        Case { rule: body, answer: CHUNKS, request: POST, bans: true },
+        Case { rule: body, answer: UNTIL_CLOSE, request: GET, bans: true },
+        Case { rule: r#"{ body = "Access denied" }"#, answer: UNTIL_CLOSE, request: GET, bans: false },
+        // Framing is no body.
+        Case { rule: r#"{ body = "(?s)4..ess" }"#, answer: CHUNKS, request: GET, bans: false },
+        Case { rule: r#"{ status = 403, body = "Denied" }"#, answer: UNTIL_CLOSE, request: GET, bans: false },
+        Case { rule: r#"{ header = "X-SHIELD: ^Captcha$" }"#, answer: FIELD, request: GET, bans: true },
+        Case { rule: r#"{ header = "X-SHIELD: ^Captcha$" }"#, answer: FIELD, request: POST, bans: true },
+        Case { rule: r#"{ header = "X-Shield" }"#, answer: FIELD, request: GET, bans: true },
+        Case { rule: r#"{ header = "X-Shield: captcha" }"#, answer: FIELD, request: GET, bans: false },
+        Case { rule: r#"{ header = "X-Other" }"#, answer: FIELD, request: POST, bans: false },
+        Case { rule: r#"{ status = 200, hosts = [".test"] }"#, answer: FIELD, request: GET, bans: true },
+        Case { rule: r#"{ status = 200, hosts = ["other.test"] }"#, answer: FIELD, request: GET, bans: false },
+        Case { rule: "{ status = 403 }", answer: "HTTP/1.1 403 No\r\n\r\n", request: CONNECT, bans: true },
+        Case { rule: "{ status = 200 }", answer: "HTTP/1.1 200 OK\r\n\r\n", request: CONNECT, bans: false },
+    ];
+    for Case { rule, answer, request, bans } in cases {
+        let member = Upstream::start(move |conn| {
+            conn.request()?;
+            // In single bytes, so that nothing is seen at once.
+            answer.as_bytes().iter().try_for_each(|byte| conn.send([*byte]))
+        });
+        // Nobody is at the other one, so the request finds the member, which is not the last.
+        let gateway = Setup::of([member.url(), "http://127.0.0.1:1".into()])
+            .set("health.park_after", 0)
+            .line(&format!("pool.ban = [{rule}, {{ status = 299 }}]"))
+            .start();
+        let mut client = gateway.client();
+        client.send(request);
+        match request.split(' ').next() {
+            Some(method @ ("GET" | "POST")) => drop(client.response_to(method)),
+            _ => drop(client.head()),
+        }
+        assert_eq!(member.requests().len(), 1, "{rule}");
+        if bans {
+            eventually(PATIENCE, rule, || said(&gateway, SET_ASIDE, &member.url()) == 1);
+        } else {
+            assert!(gateway.client().is_silent_for(Duration::from_millis(100)));
+            assert_eq!(said(&gateway, SET_ASIDE, &member.url()), 0, "{rule} {answer}");
+        }
+    }
+}
+
+/// The part of a body that was sent arrives while the rest is not even sent.
+#[test]
+fn a_rule_that_looks_at_bodies_delays_none() {
+    let member = Upstream::start(|conn| {
+        conn.request()?;
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\nbeginning")?;
+        conn.until_close().map(drop)
+    });
+    let gateway = Setup::of([member.url()]).line(r#"pool.ban = [{ body = "no such text" }]"#).start();
+    let mut client = gateway.client();
+    let started = Instant::now();
+    client.send("GET http://shop.test/ HTTP/1.1\r\nHost: shop.test\r\n\r\n");
+    client.wire().until(b"beginning").expect("what was sent so far");
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+}
+
+fn ban(member: &Name, span: Duration) -> Ban {
+    Ban { member: member.clone(), reason: "429 from shop.test".to_owned(), span }
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+#[tokio::test]
+async fn bans_take_no_more_than_they_may_and_end_by_themselves() {
+    on_both(async |pool| {
+        let members = names(["a:1", "b:1", "c:1", "d:1"]);
+        pool.add(&members, Initial::Count(5)).await.unwrap();
+        pool.park(&members[3], &parking(Kind::Hand, Stay::UntilRestored)).await.unwrap();
+        let bans: Vec<Ban> = [&members[0], &members[1], &members[3], &name("gone:1")]
+            .map(|member| ban(member, if *member == "a:1" { Duration::ZERO } else { LONG }))
+            .to_vec();
+        let changes = pool.ban(&bans, 50).await.unwrap();
+        let [Change::Parked(parked), Change::Spared(spared)] = &changes[..] else { panic!("{changes:?}") };
+        assert_eq!((&parked.member[..], parked.kind, parked.count), (&b"a:1"[..], Kind::Banned, 5.0));
+        assert_eq!((&*parked.reason, parked.in_a_row), ("429 from shop.test", 0));
+        assert_eq!(parked.until_ms, Some(parked.since_ms));
+        assert_eq!(*spared, "b:1");
+        assert_eq!(counts(&pool).await, [(name("b:1"), 5.0), (name("c:1"), 5.0)]);
+        assert_eq!(pool.restore_due(10, Initial::Min).await.unwrap(), [name("a:1")]);
+        assert_eq!(counts(&pool).await.len(), 3);
+        // Never the last one.
+        let all: Vec<Ban> = members[..3].iter().map(|member| ban(member, LONG)).collect();
+        let changes = pool.ban(&all, 100).await.unwrap();
+        assert!(matches!(&changes[..], [Change::Parked(_), Change::Parked(_), Change::Spared(_)]), "{changes:?}");
+        assert_eq!(take(&pool, 2).await, [Some(name("c:1")), Some(name("c:1"))]);
+        let rows: Vec<_> = pool.parked().await.unwrap().into_iter().map(|p| (p.member, p.kind)).collect();
+        assert_eq!(rows, [(name("a:1"), Kind::Banned), (name("b:1"), Kind::Banned), (name("d:1"), Kind::Hand)]);
+        assert_eq!(pool.restore(&members, Initial::Min).await.unwrap().len(), 3);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_member_whose_trial_is_answered_with_a_ban_is_banned_and_tried_no_more() {
+    const CARE: Care = Care {
+        park_after: 1,
+        cooldown: Duration::from_millis(1),
+        max_cooldown: Duration::from_millis(1),
+        max_parked: 50,
+        restore: Initial::Min,
+    };
+    on_both(async |pool| {
+        pool.add(&names(["a:1", "b:1"]), Initial::Min).await.unwrap();
+        let report = |outcome| [Report { member: name("a:1"), outcome, luck: 0.0 }];
+        pool.report(&report(Outcome::Failed(1, "why".to_owned())), &CARE).await.unwrap();
+        assert_eq!(pool.try_next(LONG).await.unwrap(), Some((name("a:1"), false)));
+        let changes = pool.ban(&[ban(&name("a:1"), LONG)], 50).await.unwrap();
+        assert!(matches!(&changes[..], [Change::Parked(parked)] if parked.count == 1.0), "{changes:?}");
+        // That it was answered comes later.
+        assert_eq!(pool.report(&report(Outcome::Passed), &CARE).await.unwrap(), []);
+        assert_eq!(pool.try_next(LONG).await.unwrap(), None);
+        assert_eq!(pool.parked().await.unwrap()[0].kind, Kind::Banned);
+    })
+    .await;
+}
