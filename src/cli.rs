@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | 0 | EX_OK | done; for `serve`: drained |
 //! | 64 | EX_USAGE | the command line is wrong |
+//! | 65 | EX_DATAERR | `pool verify` found something wrong |
 //! | 66 | EX_NOINPUT | a file of proxies cannot be read |
 //! | 69 | EX_UNAVAILABLE | the store cannot be reached; for `test`: not every proxy has passed |
 //! | 71 | EX_OSERR | the address cannot be bound |
@@ -28,6 +29,7 @@ use crate::pool::redis::Redis;
 use crate::pool::{Policy, Pool};
 
 const USAGE: u8 = 64;
+const DATA_ERROR: u8 = 65;
 const NO_INPUT: u8 = 66;
 const UNAVAILABLE: u8 = 69;
 const OS_ERROR: u8 = 71;

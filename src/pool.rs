@@ -26,6 +26,7 @@ mod lease;
 mod parked;
 mod reading;
 mod report;
+pub mod verify;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -511,6 +512,18 @@ impl Pool {
         match self {
             Self::Embedded(pool) => Ok(pool.rebase()),
             Self::Redis(pool) => pool.rebase().await,
+        }
+    }
+
+    /// Reads everything that is kept of the pool, as it is, and judges it. `None` from the embedded store, which nobody else
+    /// writes to.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn verify(&self, context: verify::Context) -> Result<Option<verify::Verdict>, PoolError> {
+        match self {
+            Self::Embedded(_) => Ok(None),
+            Self::Redis(pool) => pool.verify(context).await.map(Some),
         }
     }
 

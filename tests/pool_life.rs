@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use evenkeel::member::Name;
 use evenkeel::pool::embedded::Embedded;
 use evenkeel::pool::redis::Redis;
-use evenkeel::pool::{Decay, Initial, Kind, Parking, Pool, Prefetch, Rebased, Stay};
+use evenkeel::pool::verify::Context;
+use evenkeel::pool::{Decay, Initial, Kind, Parking, Policy, Pool, Prefetch, Rebased, Stay};
 use tokio::task::JoinSet;
 
 use crate::support::pool::{
@@ -541,6 +542,17 @@ async fn the_acl_of_the_readme_allows_all_that_is_needed() {
         pool.restore(&names(["a:1"]), Initial::Min).await.unwrap();
     }
     pool.forgive(&names(["a:1"])).await.unwrap();
+    pool.propose(&names(["v:1"])).await.unwrap();
+    let context = Context {
+        policy: Policy::LeastUsed,
+        prefetch: 0,
+        workers: 1,
+        decays: false,
+        initial: Initial::Min,
+        restore: Initial::Min,
+    };
+    assert_eq!(pool.verify(context).await.unwrap().unwrap().numbers.candidates, 1);
+    pool.reject(&names(["v:1"]), None).await.unwrap();
     let decay = Decay { keep: 0.5, period: Duration::from_millis(1) };
     eventually(RECOVERY, "a decay", async || pool.decay(decay).await.unwrap() > 0).await;
     pool.rebase().await.unwrap();

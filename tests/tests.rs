@@ -22,6 +22,7 @@ mod pool_sources;
 mod pool_use;
 mod redis_faults;
 mod retry;
+mod verify;
 
 mod bans;
 mod checks;

@@ -3,6 +3,7 @@
 //! Lists show passwords masked; only `export` writes members as they are, so that `import` can take them back.
 
 mod listing;
+mod verdict;
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::{ConfigArgs, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector, read_list};
+use super::{ConfigArgs, DATA_ERROR, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector, read_list};
 use crate::config::{self, Config, Flags, Store};
 use crate::member::{self, Member, Name};
 use crate::pool::{Kind, Parking, Pool, PoolError, Rebased, Stay};
@@ -100,6 +101,12 @@ enum Verb {
     },
     /// Subtract the lowest count from all, so that counts are small again and as far apart as they were
     Rebase,
+    /// Tell how far counts are apart, how far they may be, and what is wrong; exits with 65 if anything is
+    Verify {
+        /// How many gateways share the pool; matters with pool.prefetch only
+        #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
+        gateways: u16,
+    },
     /// Write every eligible member, passwords included, one per line
     Export,
 }
@@ -118,15 +125,29 @@ pub(super) fn run(args: PoolArgs) -> Result<(), Exit> {
         let pool = connector(&config.pool)().map_err(|error| Exit::new(UNAVAILABLE, error))?;
         perform(verb, &pool, &config, common.json).await
     })?;
-    // A reader that has seen enough (head, a pager) is no error.
-    let _ = io::stdout().write_all(&report);
+    print(&report);
     Ok(())
+}
+
+/// A reader that has seen enough (head, a pager) is no error.
+fn print(report: &[u8]) {
+    let _ = io::stdout().write_all(report);
 }
 
 async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result<Vec<u8>, Exit> {
     match verb {
         Verb::List => {
             listing::read(pool, config.pool.policy).await.map(|listing| listing.print(json)).map_err(unavailable)
+        }
+        Verb::Verify { gateways } => {
+            let context = verdict::context(config, usize::from(gateways));
+            let Some(verdict) = pool.verify(context).await.map_err(unavailable)? else { return Ok(Vec::new()) };
+            let report = verdict::print(&verdict, json);
+            if verdict.is_sound() {
+                return Ok(report);
+            }
+            print(&report);
+            Err(Exit::new(DATA_ERROR, "the pool is not sound"))
         }
         Verb::Export => export(pool, json).await.map_err(unavailable),
         Verb::Add { urls } => {

@@ -46,6 +46,19 @@ impl Keys {
         &self.moving[3]
     }
 
+    /// Every key that is there once, with its name as the README has it, and the type it should have.
+    pub(super) fn typed(&self) -> Vec<(Value, String, &'static str)> {
+        const TYPES: [&str; 17] = [
+            "zset", "hash", "zset", "zset", "hash", "zset", "zset", "string", "zset", "zset", "zset", "string", "set",
+            "zset", "hash", "zset", "string",
+        ];
+        let name =
+            |key: &Value| format!("KEY{}", key.as_str().unwrap_or_default().get(self.key.len()..).unwrap_or_default());
+        let LeaseKeys { shared: [_, load, in_flight, gateways], walk, .. } = LeaseKeys::of(&self.key);
+        let keys = self.with_decayed().into_iter().chain([self.sources(), load, in_flight, gateways, walk]);
+        keys.zip(TYPES).map(|(key, kind)| (key.clone(), name(&key), kind)).collect()
+    }
+
     /// All of these, and when counts have shrunk last.
     pub(super) fn with_decayed(&self) -> Vec<Value> {
         let mut keys = self.moving.to_vec();

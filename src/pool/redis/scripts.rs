@@ -39,6 +39,7 @@ script!(LOOK = "clock", "look");
 script!(ENROLL = "clock", "enroll");
 script!(CLAIM = "clock", "claim");
 script!(CHECKED = "clock", "weight", "start", "record", "set_aside", "bring_back", "health", "checked");
+script!(STANDING = "standing");
 script!(PROPOSE = "clock", "nominate", "propose");
 script!(ACCEPT = "weight", "start", "accept");
 script!(REJECT = "clock", "reject");
