@@ -5,7 +5,7 @@
 //! - [`server`] accepts a connection, `client` serves it, `gateway` takes one request through;
 //! - `head` reads a request in its own bytes, `target` and `headers` one that hyper has read: what was asked for, and
 //!   what may go on;
-//! - [`pool`] chooses the least-used [`member`], in Redis or in this process;
+//! - [`pool`] chooses the least-used [`member`], in Redis or in this process; [`list`] reads what people put into it;
 //! - `upstream` and `dial` get a connection (a `stream`, perhaps an `idle` one), over `tls` or through `socks` where the member says so;
 //! - `plain` is the short way there and back, for requests without a body (`line` and `scratch` hold its bytes,
 //!   `chunked` finds its end); `extent`, `forward`, `upload` and `answer` are hyper's way, for all others;
@@ -29,6 +29,7 @@ mod head;
 mod headers;
 mod target;
 
+pub mod list;
 pub mod member;
 pub mod pool;
 
