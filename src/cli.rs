@@ -5,25 +5,26 @@
 //! | 0 | EX_OK | done; for `serve`: drained |
 //! | 64 | EX_USAGE | the command line is wrong |
 //! | 65 | EX_DATAERR | `pool verify` found something wrong |
-//! | 66 | EX_NOINPUT | a file of proxies cannot be read |
+//! | 66 | EX_NOINPUT | a list of proxies cannot be read |
 //! | 69 | EX_UNAVAILABLE | the store cannot be reached; for `test`: not every proxy has passed |
 //! | 71 | EX_OSERR | the address cannot be bound |
 //! | 78 | EX_CONFIG | the configuration is wrong; every mistake has been printed |
 
 mod judge;
+mod lists;
 mod pool;
 mod serve;
 mod test;
 
 use std::fmt::Display;
-use std::fs;
-use std::io::{self, IsTerminal as _, Read as _};
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Config, Flags, Sources, Store};
+use crate::list::Protocol;
 use crate::pool::embedded::Embedded;
 use crate::pool::redis::Redis;
 use crate::pool::{Policy, Pool};
@@ -92,9 +93,12 @@ struct ServeArgs {
     /// An upstream proxy to add to the pool; may be repeated
     #[arg(long, value_name = "URL")]
     proxy: Vec<String>,
-    /// A file with an upstream proxy per line, - for standard input; may be repeated
+    /// A list of upstream proxies in any of the usual forms, - for standard input; may be repeated
     #[arg(long, value_name = "FILE|-")]
     proxies: Vec<PathBuf>,
+    /// What is spoken with those of --proxies that do not say it: http, https, socks5h, socks5, socks4a or socks4
+    #[arg(long, value_name = "SCHEME", requires = "proxies")]
+    scheme: Option<Protocol>,
 }
 
 /// A message for standard error, if anything is left to be said, and the exit code that goes with it.
@@ -162,26 +166,13 @@ impl ConfigArgs {
 
 impl ServeArgs {
     fn load(self) -> Result<Config, Exit> {
-        let lists = self.proxies.iter().map(|file| Ok((file.display().to_string(), read_list(file)?)));
-        let flags = Flags {
-            listen: self.listen,
-            proxies: self.proxy,
-            lists: lists.collect::<Result<_, Exit>>()?,
-            ..Flags::default()
-        };
+        let mut listed = Vec::new();
+        for file in &self.proxies {
+            listed.extend(lists::members(file, self.scheme)?);
+        }
+        let flags = Flags { listen: self.listen, proxies: self.proxy, listed, ..Flags::default() };
         self.config.load(flags)
     }
-}
-
-/// The text of a list of proxies, `-` being standard input.
-fn read_list(file: &PathBuf) -> Result<String, Exit> {
-    let read = if file.as_os_str() == "-" {
-        let mut text = String::new();
-        io::stdin().lock().read_to_string(&mut text).map(|_| text)
-    } else {
-        fs::read_to_string(file)
-    };
-    read.map_err(|error| Exit::new(NO_INPUT, format!("cannot read {}: {error}", file.display())))
 }
 
 /// A way to the pool; in Redis, one client for each call.

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use mistake::{Mistake, Mistakes};
-pub use proxies::{list, proxy};
+pub use proxies::proxy;
 pub use store::{RedisUrl, Store};
 
 use crate::ban::Rule;
@@ -189,8 +189,8 @@ pub struct Flags {
     pub parallel: Option<String>,
     /// Every `--proxy`: added to `pool.proxies`.
     pub proxies: Vec<String>,
-    /// Every `--proxies`, as its name and its text: added after those of `--proxy`.
-    pub lists: Vec<(String, String)>,
+    /// What the lists of `--proxies` hold, checked: added after those of `--proxy`.
+    pub listed: Vec<member::Name>,
 }
 
 impl Config {
@@ -248,11 +248,7 @@ impl Flags {
                 Err(why) => mistakes.push(Mistake::new("--proxy", None, "", why)),
             }
         }
-        for (source, text) in &self.lists {
-            let (listed, wrong) = list(source, text);
-            names.extend(listed);
-            mistakes.extend(wrong);
-        }
+        names.extend(self.listed.iter().cloned());
         names
     }
 }

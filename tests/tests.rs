@@ -28,6 +28,7 @@ mod bans;
 mod checks;
 mod fetch;
 mod health;
+mod lists;
 mod probe;
 
 mod fleet;

@@ -1,7 +1,8 @@
 //! `evenkeel pool …`: the pool in Redis, by hand and from scripts.
 //!
-//! Lists show passwords masked; only `export` writes members as they are, so that `import` can take them back.
+//! Listings show passwords masked; only `export` writes members as they are, so that `import` can take them back.
 
+mod import;
 mod listing;
 mod verdict;
 
@@ -12,8 +13,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::{ConfigArgs, DATA_ERROR, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector, read_list};
+use super::{ConfigArgs, DATA_ERROR, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector};
 use crate::config::{self, Config, Flags, Store};
+use crate::list;
 use crate::member::{self, Member, Name};
 use crate::pool::{Kind, Parking, Pool, PoolError, Rebased, Stay};
 
@@ -93,12 +95,8 @@ enum Verb {
         #[arg(required = true, value_name = "URL|ID")]
         urls: Vec<String>,
     },
-    /// Add the upstream proxies of a list, one per line
-    Import {
-        /// The list, - for standard input
-        #[arg(value_name = "FILE|-")]
-        file: PathBuf,
-    },
+    /// Add the upstream proxies of a list, in whatever form it comes; counts that exist are kept
+    Import(import::ImportArgs),
     /// Subtract the lowest count from all, so that counts are small again and as far apart as they were
     Rebase,
     /// Tell how far counts are apart, how far they may be, and what is wrong; exits with 65 if anything is
@@ -153,16 +151,9 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
         Verb::Add { urls } => {
             let names = urls.iter().map(|url| config::proxy(url)).collect::<Result<Vec<_>, _>>();
             let names = names.map_err(|why| Exit::new(USAGE, why))?;
-            add(pool, config, &names, 0, json).await
+            add(pool, config, &names, json).await
         }
-        Verb::Import { file } => {
-            let text = read_list(&file)?;
-            let (names, mistakes) = config::list(&file.display().to_string(), &text);
-            for mistake in &mistakes {
-                eprintln!("{mistake}");
-            }
-            add(pool, config, &names, mistakes.len(), json).await
-        }
+        Verb::Import(args) => import::import(args, pool, config.pool.initial, json).await,
         Verb::Remove { urls } => {
             let asked = urls.len();
             let members = named(pool, urls).await.map_err(unavailable)?;
@@ -241,33 +232,42 @@ fn told(json: bool, what: &str, done: u64, asked: usize) -> Vec<u8> {
     say(json, &json!({what: done, "unknown": unknown}), &format!("{what} {done}, not there {unknown}"))
 }
 
-async fn add(pool: &Pool, config: &Config, names: &[Name], skipped: usize, json: bool) -> Result<Vec<u8>, Exit> {
+async fn add(pool: &Pool, config: &Config, names: &[Name], json: bool) -> Result<Vec<u8>, Exit> {
     let added = pool.add(names, config.pool.initial).await.map_err(unavailable)?;
     let known = names.len() as u64 - added.min(names.len() as u64);
     if known > 0 {
         let names: HashSet<&Name> = names.iter().collect();
         let parked = pool.parked().await.map_err(unavailable)?;
-        let aside = parked.iter().filter(|parked| names.contains(&parked.member)).count();
-        if aside > 0 {
-            eprintln!("{aside} of them set aside, and stay so; `evenkeel pool restore` brings them back");
-        }
+        say_aside(parked.iter().filter(|parked| names.contains(&parked.member)).count());
     }
-    let report = json!({"added": added, "known": known, "skipped": skipped});
-    Ok(say(json, &report, &format!("added {added}, already there {known}, skipped {skipped}")))
+    let report = json!({"added": added, "known": known, "skipped": 0});
+    Ok(say(json, &report, &format!("added {added}, already there {known}, skipped 0")))
+}
+
+/// Adding members does not bring those back that were set aside.
+fn say_aside(count: usize) {
+    if count > 0 {
+        eprintln!("{count} of them set aside, and stay so; `evenkeel pool restore` brings them back");
+    }
 }
 
 async fn export(pool: &Pool, json: bool) -> Result<Vec<u8>, PoolError> {
     let (set, ramping) = (pool.list().await?, pool.ramping().await?);
     let members = set.into_iter().chain(ramping).map(|entry| entry.member);
+    let is_usable = |name: &Name| Member::parse(name).is_ok();
     if json {
-        let members = members.map(|name| Value::from(String::from_utf8_lossy(&name))).collect();
+        let text = |name: Name| match is_usable(&name) {
+            true => String::from_utf8_lossy(&list::as_line(&name)).into_owned(),
+            false => String::from_utf8_lossy(&name).into_owned(),
+        };
+        let members = members.map(text).map(Value::from).collect();
         return Ok(format!("{:#}\n", Value::Array(members)).into_bytes());
     }
     let mut text = Vec::new();
     for name in members {
         // A line break inside a member would make two of it; such a member cannot be dialed anyway.
-        if Member::parse(&name).is_ok() {
-            text.extend_from_slice(&name);
+        if is_usable(&name) {
+            text.extend_from_slice(&list::as_line(&name));
             text.push(b'\n');
         } else {
             eprintln!("left out, since it is no proxy URL: {}", member::masked(&name));

@@ -99,7 +99,7 @@ fn flags_add_proxies_and_an_empty_variable_takes_those_of_the_file_out() {
     let file = "[pool]\nproxies = ['a:1', 'b:2']";
     let flags = Flags {
         proxies: vec!["c:3".into(), "a:1".into()],
-        lists: vec![("-".into(), "\u{feff}# ours\r\nd:4\r\n\r\n  c:3 \r\n".into())],
+        listed: vec!["d:4".into(), "c:3".into()],
         ..Flags::default()
     };
     assert_eq!(names(&load_file(file, &[], flags.clone()).unwrap()), [b"a:1", b"b:2", b"c:3", b"d:4"]);
@@ -119,12 +119,7 @@ fn all_mistakes_come_at_once_each_with_its_place() {
         ("EVENKEEL_LOG", "debug"),
         ("OTHER__KEY", "x"),
     ];
-    let flags = Flags {
-        listen: Some("8080".into()),
-        proxies: vec!["c".into()],
-        lists: vec![("list.txt".into(), "d:4\n\ne\n#\nf".into())],
-        ..Flags::default()
-    };
+    let flags = Flags { listen: Some("8080".into()), proxies: vec!["c".into()], ..Flags::default() };
     let mistakes = load_file(file, &env, flags).unwrap_err();
     let expected = [
         "c.toml:2: retry.atempts: there is no such key; did you mean retry.attempts?",
@@ -135,8 +130,6 @@ fn all_mistakes_come_at_once_each_with_its_place() {
         "EVENKEEL_POOL__PROXIES[1]: cannot use \"b\": has no port; ",
         "EVENKEEL_POOL__STOER: sets no key there is; did you mean EVENKEEL_POOL__STORE?",
         "--proxy: cannot use \"c\": has no port; ",
-        "list.txt:3: cannot use \"e\": has no port; ",
-        "list.txt:5: cannot use \"f\": has no port; ",
     ];
     assert_eq!(mistakes.len(), expected.len(), "{mistakes:#?}");
     for (mistake, expected) in mistakes.iter().zip(expected) {
@@ -224,12 +217,11 @@ fn no_mistake_shows_a_password() {
     ] {
         let flag = || Some(text.to_owned());
         let proxies = vec![text.to_owned()];
-        let lists = vec![("list".to_owned(), text.to_owned())];
         let store = load(&[], Flags { store: flag(), ..Flags::default() }).unwrap_err();
-        let proxies = load(&[], Flags { proxies, lists, ..Flags::default() }).unwrap_err();
+        let proxies = load(&[], Flags { proxies, ..Flags::default() }).unwrap_err();
         let file = format!("{text:?} = 1\n[pool]\nproxies = {text:?}\n{text:?} = 1\n");
         let file = load_file(&file, &[("EVENKEEL_GATEWAY__VIA", text)], Flags::default()).unwrap_err();
-        assert_eq!((store.len(), proxies.len(), file.len()), (1, 2, 4));
+        assert_eq!((store.len(), proxies.len(), file.len()), (1, 1, 4));
         // A bare host:port:user:password is no URL; as a proxy it is known, elsewhere nothing marks the secret.
         let shown = if text.contains('@') || text.contains('?') { [store, proxies, file].concat() } else { proxies };
         assert!(!shown.iter().any(|mistake| mistake.contains("s3cret")), "{shown:#?}");
