@@ -26,7 +26,7 @@ pub(crate) use mask::masked_text;
 pub type Name = Bytes;
 
 /// The longest member that is looked at; a host name has at most 253 octets, credentials rarely a few hundred.
-const MAX_LEN: usize = 4096;
+pub(crate) const MAX_LEN: usize = 4096;
 
 /// Hexadecimal digits in an id.
 const ID_DIGITS: usize = 10;

@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use super::place::{self, Likeness};
 use super::protocol::Protocol;
 use super::reason::Reason;
-use crate::member::{Malformed, Member, Name};
+use crate::member::{MAX_LEN, Malformed, Member, Name};
 
 /// Everything that RFC 3986 §2.3 does not call unreserved.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -34,9 +34,7 @@ impl Form<'_> {
             Self::Url(url, _) => likeness(authority(url.rsplit_once('@').map_or(url, |(_, back)| back))),
         }
     }
-}
 
-impl Form<'_> {
     /// Whether a user name without a scheme in front has one of these in it: then they rather stand between fields.
     pub(super) fn has_in_user(&self, chars: &[u8]) -> bool {
         let user = match self {
@@ -87,6 +85,9 @@ pub(super) fn split_scheme(text: &str) -> Option<(&str, &str)> {
 
 /// Reads a word. `default`: what is spoken when it does not say.
 pub(super) fn read(text: &str, default: Option<Protocol>) -> Result<Form<'_>, Reason> {
+    if text.len() > MAX_LEN {
+        return Err(Malformed::TooLong.into());
+    }
     match split_scheme(text) {
         Some((scheme, rest)) => read_url(text, scheme, rest),
         None if text.contains('@') => read_at(text, default),

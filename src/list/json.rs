@@ -31,6 +31,8 @@ pub(super) struct Walk {
     entries: u64,
     /// Inside a string whose end could not be seen.
     is_in_string: bool,
+    /// A value may come, and not the next key.
+    is_after_colon: bool,
     /// The line on which something was last said not to be JSON. Once is enough.
     said: u64,
     /// Bytes read, and bytes looked at.
@@ -80,11 +82,13 @@ impl Walk {
             let line = window.line();
             let view = window.peek(LOOKAHEAD)?;
             let Some(&byte) = view.first() else { return Ok(self.end()) };
+            if matches!(byte, b'{' | b'[') && !self.is_in_string {
+                self.leave_unclosed();
+            }
+            let is_between = b" \t\r\n,:".contains(&byte) && !self.is_in_string;
             let (length, content) = match byte {
                 _ if self.is_in_string => (self.rest_of_string(view), None),
-                b' ' | b'\t' | b'\r' | b'\n' | b',' | b':' => {
-                    (view.iter().take_while(|b| b" \t\r\n,:".contains(b)).count(), None)
-                }
+                _ if is_between => self.between(view),
                 b']' | b'}' => (1, self.leave(byte == b']')),
                 b'"' => self.string(view),
                 b'{' => self.object(view, line),
@@ -92,6 +96,7 @@ impl Walk {
                 _ => self.other(view),
             };
             window.consume(length);
+            self.is_after_colon &= is_between;
             self.read += length as u64;
             if self.effort > FREE_EFFORT + MAX_EFFORT * self.read {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "it has too many brackets that are not closed"));
@@ -131,8 +136,19 @@ impl Walk {
         }
     }
 
+    /// Where a bracket opens inside of an object and is no value of it, that object was not closed, nor those around it.
+    fn leave_unclosed(&mut self) {
+        while !self.is_after_colon && !self.is_in_array() {
+            self.inside.pop();
+        }
+    }
+
     /// At a closing bracket: leaves what it closes, and what is still open inside of that.
     fn leave(&mut self, is_array: bool) -> Option<Result<Content, Reason>> {
+        if self.is_broken() && self.is_in_array() != is_array {
+            self.inside.pop();
+            return None;
+        }
         let at = self.inside.iter().rposition(|container| container.is_array == is_array)?;
         let closed = self.inside.drain(at..).next()?;
         let is_barren = !is_array && closed.entries == self.entries && !closed.has_inside && !closed.is_broken;
@@ -142,6 +158,14 @@ impl Walk {
     fn end(&mut self) -> Option<Entry> {
         let open = self.inside.drain(..).next()?;
         Some(self.entry(open.line, Err(Reason::Unclosed)))
+    }
+
+    fn between(&mut self, view: &[u8]) -> (usize, Option<Result<Content, Reason>>) {
+        let all = view.iter().take_while(|b| b" \t\r\n,:".contains(b));
+        let (length, last) =
+            all.fold((0, None), |(length, last), &b| (length + 1, if b == b',' || b == b':' { Some(b) } else { last }));
+        self.is_after_colon = last.map_or(self.is_after_colon, |b| b == b':');
+        (length, None)
     }
 
     /// A key, an entry, or a value of something that is no entry.
@@ -168,44 +192,55 @@ impl Walk {
         end.map_or(view.len(), |end| end + 1)
     }
 
-    /// How long the object or array is that is in view, if its end is.
-    fn whole(&mut self, view: &[u8]) -> Option<usize> {
+    /// How far the object or array goes that is in view.
+    fn extent(&mut self, view: &[u8]) -> Extent {
         if self.inside.len() >= MAX_DEPTH {
-            return None;
+            return Extent::Unseen;
         }
-        let length = value_length(view);
-        self.effort += length.unwrap_or(view.len()) as u64;
-        length
+        let (extent, looked_at) = extent(view);
+        self.effort += looked_at as u64;
+        extent
     }
 
     /// An entry, or something to go into.
     fn object(&mut self, view: &[u8], line: u64) -> (usize, Option<Result<Content, Reason>>) {
-        let whole = self.whole(view).map(|length| (length, serde_json::from_slice(&view[..length])));
-        match whole {
-            Some((length, Ok(object))) if is_entry(&object) => (length, Some(Ok(Content::Object(object)))),
-            // Around it all, it is whatever is found inside that may be broken.
-            Some((_, Err(_))) if self.is_in_array() && !self.inside.is_empty() => {
-                let is_known = self.is_broken();
-                self.enter(false, true, line);
-                (1, (!is_known).then_some(Err(Reason::NotJson)))
-            }
-            _ => {
-                self.enter(false, self.is_broken(), line);
-                (1, None)
-            }
-        }
+        let is_broken = match self.extent(view) {
+            Extent::Ends(length) => match serde_json::from_slice(&view[..length]) {
+                Ok(object) if is_entry(&object) => return (length, Some(Ok(Content::Object(object)))),
+                whole => whole.is_err(),
+            },
+            Extent::Breaks => true,
+            Extent::Unseen => false,
+        };
+        self.enter_perhaps_broken(false, is_broken, line)
     }
 
     /// A row of fields, or something to go into.
     fn array(&mut self, view: &[u8], line: u64) -> (usize, Option<Result<Content, Reason>>) {
-        if self.is_in_array() && !self.inside.is_empty() {
-            let row = self.whole(view).and_then(|length| Some((length, row(&view[..length])?)));
-            if let Some((length, row)) = row {
-                return (length, Some(Ok(Content::Row(row))));
-            }
+        if !self.is_in_array() || self.inside.is_empty() {
+            self.enter(true, self.is_broken(), line);
+            return (1, None);
         }
-        self.enter(true, self.is_broken(), line);
-        (1, None)
+        let extent = self.extent(view);
+        if let Extent::Ends(length) = extent
+            && let Some(row) = row(&view[..length])
+        {
+            return (length, Some(Ok(Content::Row(row))));
+        }
+        self.enter_perhaps_broken(true, matches!(extent, Extent::Breaks), line)
+    }
+
+    fn enter_perhaps_broken(
+        &mut self,
+        is_array: bool,
+        is_broken: bool,
+        line: u64,
+    ) -> (usize, Option<Result<Content, Reason>>) {
+        let is_known = self.is_broken();
+        // Around it all, it is whatever is found inside that may be broken.
+        let is_broken = is_broken && self.is_in_array() && !self.inside.is_empty();
+        self.enter(is_array, is_broken || is_known, line);
+        (1, (is_broken && !is_known).then_some(Err(Reason::NotJson)))
     }
 
     /// A number, true, false, null, or what is not JSON.
@@ -338,23 +373,45 @@ fn string_length(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// How long the object or array is that the bytes begin with, if its end can be seen.
-fn value_length(bytes: &[u8]) -> Option<usize> {
-    let (mut at, mut depth) = (0, 0_usize);
+/// How far an object or an array goes.
+enum Extent {
+    /// So many bytes.
+    Ends(usize),
+    /// Something is in it that cannot be: it was not closed, or by another bracket.
+    Breaks,
+    /// Its end cannot be seen.
+    Unseen,
+}
+
+/// How far the object or array goes that the bytes begin with, and how many of them were looked at.
+fn extent(bytes: &[u8]) -> (Extent, usize) {
+    // What is open in an array is an entry of its own, and broken by itself.
+    let broken = |open: u64| if open >> 1 == 0 { Extent::Breaks } else { Extent::Unseen };
+    // The brackets that are open, each a bit that says whether it is an array, the last one lowest, and how many they are.
+    let (mut open, mut depth) = (0_u64, 0);
+    let (mut at, mut is_after_colon) = (0, false);
     while at < bytes.len() {
-        match bytes[at] {
+        let byte = bytes[at];
+        let is_in_object = depth > 0 && open & 1 == 0;
+        match byte {
             b'"' => {
-                at += string_length(&bytes[at..])?;
+                let Some(length) = string_length(&bytes[at..]) else { return (Extent::Unseen, bytes.len()) };
+                at += length;
+                is_after_colon = false;
                 continue;
             }
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth -= 1,
+            b'{' | b'[' if is_in_object && !is_after_colon => return (broken(open), at),
+            b'{' | b'[' if depth == MAX_DEPTH => return (Extent::Unseen, at),
+            b'{' | b'[' => (open, depth) = (open << 1 | u64::from(byte == b'['), depth + 1),
+            b'}' | b']' if (byte == b'}') != is_in_object => return (broken(open), at),
+            b'}' | b']' => (open, depth) = (open >> 1, depth - 1),
             _ => {}
         }
         at += 1;
+        is_after_colon = byte == b':' || (is_after_colon && byte.is_ascii_whitespace());
         if depth == 0 {
-            return Some(at);
+            return (Extent::Ends(at), at);
         }
     }
-    None
+    (Extent::Unseen, at)
 }

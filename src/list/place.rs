@@ -78,8 +78,8 @@ pub(super) fn is_digits(text: &str) -> bool {
 pub(super) fn parts(text: &str) -> Vec<&str> {
     let (mut parts, mut rest) = (Vec::new(), text);
     loop {
-        let bracket = rest.find(']').map_or(0, |end| end + 1);
-        let is_address = rest.starts_with('[') && is_bracketed(&rest[..bracket]);
+        let bracket = if rest.starts_with('[') { rest.find(']').map_or(0, |end| end + 1) } else { 0 };
+        let is_address = is_bracketed(&rest[..bracket]);
         let end = if is_address && matches!(rest.as_bytes().get(bracket), None | Some(b':')) {
             bracket
         } else {

@@ -58,12 +58,16 @@ fn without_comment(line: &str) -> &str {
     if !rest.is_empty() && ["#", "//", ";"].iter().any(|mark| rest.starts_with(mark)) && !word.contains('"') {
         return word;
     }
-    let is_comment = |&(at, _): &(usize, &str)| {
-        let (before, after) = (&line[..at], &line[at + 1..]);
-        let is_quoted = before.matches('"').count() % 2 == 1;
-        before.ends_with(char::is_whitespace) && after.starts_with(char::is_whitespace) && !is_quoted
-    };
-    line.match_indices('#').find(is_comment).map_or(line, |(at, _)| line[..at].trim_end())
+    let (mut is_quoted, mut before) = (false, None);
+    for (at, c) in line.char_indices() {
+        let is_mark = c == '#' && !is_quoted && before.is_some_and(char::is_whitespace);
+        if is_mark && line[at + 1..].starts_with(char::is_whitespace) {
+            return line[..at].trim_end();
+        }
+        is_quoted ^= c == '"';
+        before = Some(c);
+    }
+    line
 }
 
 /// What fields without names seem to say.

@@ -220,6 +220,32 @@ fn an_entry_of_json_that_is_broken_costs_no_other() {
     }
 }
 
+/// Whatever is wrong with every other entry, and however many there are.
+#[test]
+fn many_entries_of_json_that_are_broken_cost_no_other() {
+    for broken in [
+        r#"{"ip": "10.0.0.1", "port": 80"#,
+        r#"{"ip": "10.0.0.1", "port": 80]"#,
+        r#"{"ip": "10.0.0.1", "geo": {"country": "DE""#,
+        r#"{"ip": "10.0.0.1, "port": 80}"#,
+        r#"["10.0.0.1", 80}"#,
+        r#"{"#,
+        r#""x""#,
+    ] {
+        let good = |n| format!(r#"{{"ip": "10.0.{}.{}", "port": 80}}"#, n >> 8, n & 255);
+        let entries: Vec<_> = (0..1_000).map(|n| format!("{broken},\n{}", good(n))).collect();
+        for (before, after) in [("[", "]"), ("{\"data\": [", "]}"), ("[[", "]]")] {
+            let text = format!("{before}{}{after}", entries.join(",\n"));
+            let lines: Vec<_> = List::new(text.as_bytes(), None).map(Result::unwrap).collect();
+            let (taken, skipped): (Vec<_>, Vec<_>) =
+                lines.iter().partition(|line| matches!(line.outcome, Outcome::Taken(_)));
+            assert_eq!(taken.len(), 1_000, "{before}{broken}");
+            assert!(taken.iter().zip(1..).all(|(line, n)| line.line == 2 * n), "{before}{broken}");
+            assert!(skipped.len() >= 1_000, "{before}{broken}: only {} are reported", skipped.len());
+        }
+    }
+}
+
 #[test]
 fn what_else_is_said_is_kept() {
     let text = "ip,port,country,anonymity\n10.0.0.1,80,de,elite proxy\n";
@@ -232,7 +258,7 @@ fn what_else_is_said_is_kept() {
 }
 
 #[test]
-fn what_is_no_list_says_what_it_is() {
+fn what_is_no_list_says_what_it_is_and_takes_no_time() {
     assert!(error(b"<!DOCTYPE html>\n<html>").contains("a web page"));
     assert!(error(b"PK\x03\x04").contains("a zip archive"));
     // Brackets without end cost no time without end.
@@ -242,6 +268,19 @@ fn what_is_no_list_says_what_it_is() {
         let last = List::new(text.as_bytes(), None).last();
         assert!(last.is_some());
         assert!(started.elapsed() < std::time::Duration::from_secs(10), "{pattern}: {:?}", started.elapsed());
+    }
+    // Nor does a line of anything that has a meaning.
+    for pattern in [":", "[:", "@", " # ", "\" # ", ",", "\",\"", "|http://", "10.0.0.7:", "%", "\t", "a.", "{\"a\":"] {
+        let line = pattern.repeat(60_000 / pattern.len()) + "\n";
+        for text in
+            [line.repeat(3), "ip,port,note\n".to_owned() + &line.repeat(3), "10.0.0.7 80\n\"".to_owned() + &line]
+        {
+            let started = std::time::Instant::now();
+            for line in List::new(text.as_bytes(), None) {
+                line.unwrap_or_else(|error| panic!("{pattern}: {error}"));
+            }
+            assert!(started.elapsed() < std::time::Duration::from_secs(5), "{pattern}: {:?}", started.elapsed());
+        }
     }
 }
 
