@@ -995,7 +995,7 @@ fn gateways_that_race_die_and_return_agree_with_the_truth_in_the_end() {
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let heartbeat = Duration::from_millis(800);
-    proptest!(ProptestConfig::with_cases(12), |(events in prop::collection::vec(any_event(), 10..60))| {
+    proptest!(ProptestConfig::with_cases(6), |(events in prop::collection::vec(any_event(), 10..60))| {
         server.cmd(&["FLUSHALL"]);
         runtime.block_on(async {
             let join = || connect_with(&server.url(), 0, heartbeat);

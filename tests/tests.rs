@@ -18,6 +18,7 @@ mod tunnel;
 mod pool;
 mod pool_life;
 mod pool_model;
+mod pool_race;
 mod pool_sources;
 mod pool_use;
 mod redis_faults;

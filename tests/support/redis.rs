@@ -171,7 +171,8 @@ impl Redis {
         (field("calls"), field("failed_calls") + field("rejected_calls"))
     }
 
-    fn try_cmd<A: AsRef<[u8]>>(&self, args: &[A]) -> io::Result<Reply> {
+    /// The same, where the connection may break.
+    pub(crate) fn try_cmd<A: AsRef<[u8]>>(&self, args: &[A]) -> io::Result<Reply> {
         // The socket is made after the port opens and never survives its server, so it cannot answer for another.
         let mut stream = UnixStream::connect(self.dir.path().join("redis.sock"))?;
         stream.set_read_timeout(Some(PATIENCE))?;
