@@ -127,7 +127,7 @@ pub fn main() -> ExitCode {
     let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(args) => args.load().and_then(serve::serve),
         Command::Demo { listen } => serve::demo(listen),
-        Command::Check(args) => args.load().map(|_| println!("the configuration is valid")),
+        Command::Check(args) => args.load().map(|config| check(&config)),
         Command::Pool(args) => pool::run(args),
         Command::Test(args) => test::run(args),
         Command::Judge { listen } => judge::run(&listen),
@@ -141,6 +141,16 @@ pub fn main() -> ExitCode {
             ExitCode::from(exit.code)
         }
     }
+}
+
+/// Says what a gateway would start with all the same, and try on.
+fn check(config: &Config) {
+    for source in &config.pool.sources {
+        if let Some(trouble) = source.trouble() {
+            eprintln!("warning: pool.sources {:?}: {trouble}; a gateway would start and try on", source.name);
+        }
+    }
+    println!("the configuration is valid");
 }
 
 /// Lines on standard error; `RUST_LOG` chooses the level, info without it.

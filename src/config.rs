@@ -11,6 +11,7 @@ mod mistake;
 mod policy;
 mod proxies;
 mod reader;
+mod source;
 mod store;
 mod value;
 
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 pub use mistake::{Mistake, Mistakes};
 pub use proxies::proxy;
+pub use source::{Gone, Place, PoolSource};
 pub use store::{RedisUrl, Store};
 
 use crate::ban::Rule;
@@ -109,6 +111,8 @@ pub struct Pool {
     pub prefetch: Prefetch,
     /// What an answer must be like to ban the member it came through.
     pub ban: Vec<Rule>,
+    /// Lists that the pool is kept in step with, each with a name of its own.
+    pub sources: Vec<PoolSource>,
 }
 
 /// `[upstream]`: the side towards upstream proxies.
@@ -339,6 +343,8 @@ const MAX_CONNECTIONS: u64 = u32::MAX as u64;
 const MAX_PARK_AFTER: u64 = 999;
 /// More than that is a load test of the judge.
 const MAX_PARALLEL: u64 = 10_000;
+/// Each is looked after by itself.
+const MAX_SOURCES: usize = 100;
 /// Bytes of one body in memory, times every request that runs.
 const MAX_REPLAY_BYTES: u64 = 16 << 20;
 
@@ -372,6 +378,7 @@ fn read(reader: &mut Reader<'_>) -> Config {
             max_age: reader.key("pool.prefetch_max_age", PREFETCH_MAX_AGE, value::timeout),
         },
         ban: reader.each("pool.ban", ban::read),
+        sources: sources(reader),
     };
     let upstream = Upstream {
         dial_timeout: reader.key("upstream.dial_timeout", DIAL_TIMEOUT, value::timeout),
@@ -398,6 +405,24 @@ fn read(reader: &mut Reader<'_>) -> Config {
     };
     let log = Log { requests: reader.key("log.requests", false, value::switch) };
     Config { gateway, pool, upstream, retry, health, log }
+}
+
+/// Names are those of keys in the store, so no two sources may share one.
+fn sources(reader: &mut Reader<'_>) -> Vec<PoolSource> {
+    let mut names = HashSet::new();
+    reader.each("pool.sources", |entry| {
+        let source = PoolSource::read(entry)?;
+        if names.len() >= MAX_SOURCES {
+            entry.mistake("", format!("is one too many: there may be {MAX_SOURCES}"));
+        }
+        if !names.insert(source.name.clone()) {
+            entry.mistake(
+                "name",
+                format!("another source is called {:?} too; give each a name of its own", source.name),
+            );
+        }
+        Some(source)
+    })
 }
 
 impl ProxyStatus {
@@ -496,6 +521,7 @@ impl fmt::Debug for Pool {
             .field("policy", &self.policy)
             .field("prefetch", &self.prefetch)
             .field("ban", &self.ban)
+            .field("sources", &self.sources)
             .finish()
     }
 }

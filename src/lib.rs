@@ -14,7 +14,7 @@
 //!   [`judge`];
 //! - [`health`] takes note of members that fail, so that they are set aside, and [`ban`] of answers that say so;
 //! - `retry` and `error` say what happens when that fails, `record` writes the line about it;
-//! - beside all that, `upkeep` does what the pool needs now and then.
+//! - beside all that, `sources` keeps the pool in step with lists, and `upkeep` does what it needs now and then.
 //!
 //! What is not here: caching, rewriting of bodies, TLS interception. A request that was refused before a member was
 //! chosen allocates nothing; nothing of a client is ever sent to an origin except through a member, be it one that says `direct://`.
@@ -49,6 +49,7 @@ mod tunnel;
 pub mod fetch;
 pub mod judge;
 pub mod probe;
+mod sources;
 
 mod dial;
 mod idle;

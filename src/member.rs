@@ -124,6 +124,13 @@ impl Member {
     }
 }
 
+/// Equal when every byte is.
+impl PartialEq for Member {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
 impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Member").field(&self.masked()).finish()

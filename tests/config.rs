@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel::ban::{Field, Pattern, Rule, Scope};
-use evenkeel::config::{Config, Gateway, Health, Log, ProxyStatus, Retry, Sources, Store, Upstream};
+use evenkeel::config::{Config, Gateway, Gone, Health, Log, Place, ProxyStatus, Retry, Sources, Store, Upstream};
 use evenkeel::pool::{Concurrency, Decay, Initial, Policy};
 
 /// The files of one folder; a folder that is empty or was moved tests nothing.
@@ -93,4 +93,28 @@ fn every_key_reaches_its_place() {
     assert_eq!(config.pool.decay, Some(Decay { keep: 0.995, period: Duration::from_secs(36 * 3600) }));
     let concurrency = Concurrency { max_in_flight: 14, heartbeat: secs(15) };
     assert_eq!(config.pool.policy, Policy::LeastConcurrent(concurrency));
+}
+
+#[test]
+fn every_key_of_a_source_reaches_its_place() {
+    let file = files("valid").into_iter().find(|file| file.ends_with("sources.toml")).unwrap();
+    let folder = file.parent().unwrap().to_owned();
+    let sources = load(file).unwrap().pool.sources;
+    let [page, file] = &sources[..] else { panic!("{sources:#?}") };
+    let Place::Page(url, Some(via)) = &page.place else { panic!("{page:?}") };
+    assert_eq!(
+        (&*page.name, url.to_string(), via.masked()),
+        (
+            "rented ✓ {x}",
+            "https://***@lists.example/fresh?***".to_owned(),
+            "socks5h://user:***@10.0.0.7:1080".to_owned(),
+        )
+    );
+    assert_eq!((page.every, page.timeout), (Duration::from_secs(1), Duration::from_millis(1)));
+    assert_eq!((page.max_bytes, page.max_members), (16 << 30, 1));
+    assert_eq!(page.scheme.map(|scheme| scheme.name()), Some("socks4a"));
+    assert_eq!((page.gone, page.may_be_empty, page.candidates), (Gone::Remove, true, false));
+    assert_eq!((&*file.name, &file.place), ("../lists/rented.txt", &Place::File(folder.join("../lists/rented.txt"))));
+    assert_eq!((file.scheme, file.gone, file.may_be_empty), (None, Gone::Keep, false));
+    assert!(!format!("{sources:?}").contains("s3cret"));
 }

@@ -31,6 +31,7 @@ mod fetch;
 mod health;
 mod lists;
 mod probe;
+mod sources;
 
 mod fleet;
 mod leases;

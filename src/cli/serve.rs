@@ -18,15 +18,18 @@ use crate::health::Watch;
 use crate::member::Name;
 use crate::pool::Pool;
 use crate::server::{self, Listeners};
+use crate::sources;
 use crate::upkeep::Upkeep;
 
 /// How often the configured members are offered to a store that cannot be reached.
 const SEED_EVERY: Duration = Duration::from_secs(1);
+/// How long the door stays shut for the first reading of the sources.
+const FIRST_READING: Duration = Duration::from_secs(1);
 /// Signals that come this close together are one.
 const SAME_SIGNAL: Duration = Duration::from_millis(100);
 
 pub(super) fn serve(config: Config) -> Result<(), Exit> {
-    if config.pool.store == Store::Embedded && config.pool.proxies.is_empty() {
+    if config.pool.store == Store::Embedded && config.pool.proxies.is_empty() && config.pool.sources.is_empty() {
         tracing::warn!("the pool is empty and embedded, so every answer will be a 503; give it --proxy or --proxies");
     }
     let listeners = bind(&config)?;
@@ -80,19 +83,25 @@ where
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime: Runtime = runtime.map_err(|error| Exit::new(OS_ERROR, error))?;
     let shutdown = CancellationToken::new();
-    let connect = connector(&config.pool);
+    let connect = Arc::new(connector(&config.pool));
     runtime.block_on(async {
         let mut signals = Signals::new().map_err(|error| Exit::new(OS_ERROR, error))?;
         let pool = connect().map_err(|error| Exit::new(CONFIG, error))?;
         let mut seeding = Seeding::new(pool.clone(), &config.pool);
         let watch = Arc::new(Watch::new(&config));
         let upkeep = Upkeep::new(pool.clone(), &config.pool, watch.clone());
+        let first_round = {
+            let connect = connect.clone();
+            sources::start(&config.pool, move || connect(), shutdown.clone())
+                .map_err(|error| Exit::new(OS_ERROR, error))?
+        };
         // One try before the door opens, so that the first request finds the pool as configured.
         seeding.attempt().await;
+        first_round.wait(FIRST_READING).await;
         let (done, finished) = tokio::sync::oneshot::channel();
         let workers = {
             let shutdown = shutdown.clone();
-            move || done.send(server::run(config, listeners, connect, watch, shutdown))
+            move || done.send(server::run(config, listeners, move || connect(), watch, shutdown))
         };
         thread::spawn(workers);
         tokio::pin!(finished);

@@ -296,6 +296,11 @@ impl Entry<'_, '_> {
         self.table.contains_key(key)
     }
 
+    /// The folder of the file, from which names of other files start.
+    pub(super) fn folder(&self) -> &'_ Path {
+        Path::new(self.document.name).parent().unwrap_or(Path::new(""))
+    }
+
     /// What is wrong with a key, or with all of it if that is empty.
     pub(super) fn mistake(&mut self, key: &str, why: impl Into<String>) {
         let (offset, path) = match self.table.get_key_value(key) {

@@ -28,25 +28,51 @@ fn the_reference_file_has_every_key_at_its_default() {
     let flags = Flags::default();
     let mut reader = Reader::new(None, &[], &flags);
     read(&mut reader);
-    // No rule is the default; the keys of one stand there as a comment.
-    let missing: Vec<_> = reader.keys().iter().filter(|&&key| key != "pool.ban" && !document.has(key)).collect();
+    // No rule and no source is the default; the keys of one stand there as a comment.
+    let tables = ["pool.sources", "pool.ban"];
+    let missing: Vec<_> = reader.keys().iter().filter(|key| !tables.contains(key) && !document.has(key)).collect();
     assert!(missing.is_empty() && !reader.keys().is_empty(), "{missing:?}");
 }
 
-/// The same for the keys of a rule, which stand there as a comment.
+/// A table that stands in the reference file as a comment, and the keys that it has.
+fn commented(table: &str) -> (String, Vec<&'static str>) {
+    let begin = format!("# [[{table}]]");
+    let lines = include_str!("../../config.toml").lines().skip_while(|line| *line != begin);
+    let lines: Vec<_> = lines.map_while(|line| line.strip_prefix("# ")).collect();
+    let keys = lines.iter().filter_map(|line| Some(line.split_once(" = ")?.0)).filter(|key| !key.contains(' '));
+    (lines.join("\n"), keys.collect())
+}
+
+/// The keys there are, as a mistake names them.
+fn known_keys(table_with_mistake: &str) -> Vec<String> {
+    let wrong = load_file(table_with_mistake, &[], Flags::default()).unwrap_err();
+    wrong[0].split_once("there are ").unwrap().1.split(", ").map(str::to_owned).collect()
+}
+
 #[test]
 fn the_reference_file_has_every_key_of_a_rule() {
-    let lines = include_str!("../../config.toml").lines().skip_while(|line| *line != "# [[pool.ban]]");
-    let lines: Vec<_> = lines.map_while(|line| line.strip_prefix("# ")).collect();
+    let (text, keys) = commented("pool.ban");
     let load = |text: &str| load_file(text, &[], Flags::default()).map(|config| config.pool.ban);
-    let shown = load(&lines.join("\n")).unwrap();
     let given = "status = [429, '500-599']\nheader = 'cf-mitigated: challenge'\nbody = '(?i)access denied'";
-    assert_eq!(shown, load(&format!("[[pool.ban]]\n{given}")).unwrap());
-    // The keys there are, as a mistake names them.
-    let wrong = load("[[pool.ban]]\nstatus = 429\nzzzzzzzzzzzz = 1").unwrap_err();
-    let known = wrong[0].split_once("there are ").unwrap().1.split(", ");
-    let shown = lines.iter().filter_map(|line| Some(line.split_once(" = ")?.0)).filter(|key| !key.contains(' '));
-    assert_eq!(known.collect::<Vec<_>>(), shown.collect::<Vec<_>>());
+    assert_eq!(load(&text).unwrap(), load(&format!("[[pool.ban]]\n{given}")).unwrap());
+    assert_eq!(keys, known_keys("[[pool.ban]]\nstatus = 429\nzzzzzzzzzzzz = 1"));
+}
+
+#[test]
+fn the_reference_file_has_every_key_of_a_source_at_its_default() {
+    let (text, keys) = commented("pool.sources");
+    let load = |text: &str| load_file(text, &[], Flags::default()).map(|config| config.pool.sources);
+    let mut expected = load("[[pool.sources]]\nfile = 'rented.txt'").unwrap();
+    expected[0].name = "rented".to_owned();
+    let without_folder = |mut sources: Vec<PoolSource>| {
+        for source in &mut sources {
+            let Place::File(file) = &source.place else { panic!("{source:?}") };
+            source.place = Place::File(file.file_name().unwrap().into());
+        }
+        sources
+    };
+    assert_eq!(without_folder(load(&text.replace("url = \"\"", "")).unwrap()), without_folder(expected));
+    assert_eq!(keys, known_keys("[[pool.sources]]\nfile = 'a'\nzzzzzzzzzzzz = 1"));
 }
 
 #[test]

@@ -44,6 +44,7 @@ pub(crate) fn with_both_stores(test: impl Fn(&Store)) {
 pub(crate) struct Setup {
     listen: &'static str,
     lines: String,
+    sources: String,
     proxies: Vec<String>,
     store: String,
     env: Vec<(String, String)>,
@@ -53,7 +54,14 @@ impl Setup {
     /// These members in the embedded store, and every other key at its default.
     pub(crate) fn of<I: IntoIterator<Item: Into<String>>>(members: I) -> Self {
         let proxies = members.into_iter().map(Into::into).collect();
-        Self { listen: "127.0.0.1:0", lines: String::new(), proxies, store: "embedded".into(), env: Vec::new() }
+        Self {
+            listen: "127.0.0.1:0",
+            lines: String::new(),
+            sources: String::new(),
+            proxies,
+            store: "embedded".into(),
+            env: Vec::new(),
+        }
     }
 
     pub(crate) fn listen(self, listen: &'static str) -> Self {
@@ -92,9 +100,15 @@ impl Setup {
         self
     }
 
+    /// One of `[[pool.sources]]`, as its lines.
+    pub(crate) fn source(mut self, lines: &str) -> Self {
+        let _ = writeln!(self.sources, "[[pool.sources]]\n{lines}");
+        self
+    }
+
     fn text(&self) -> String {
-        let Self { listen, lines, proxies, store, .. } = self;
-        format!("gateway.listen = {listen:?}\npool.store = {store:?}\npool.proxies = {proxies:?}\n{lines}")
+        let Self { listen, lines, sources, proxies, store, .. } = self;
+        format!("gateway.listen = {listen:?}\npool.store = {store:?}\npool.proxies = {proxies:?}\n{lines}{sources}")
     }
 
     /// Starts it and waits until it says that it serves.
