@@ -8,6 +8,7 @@ mod order;
 mod ramp;
 mod sources;
 mod state;
+mod table;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

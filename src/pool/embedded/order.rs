@@ -1,14 +1,15 @@
 //! Members in the order of a whole number, as a sorted set of Redis has them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
+use super::table::Table;
 use crate::member::Name;
 
 /// Invariant: `order` holds exactly the (number, member) pairs of `numbers`.
 #[derive(Default)]
 pub(super) struct Order {
     order: BTreeSet<(u64, Name)>,
-    numbers: HashMap<Name, u64>,
+    numbers: Table<u64>,
 }
 
 impl Order {
@@ -17,17 +18,17 @@ impl Order {
     }
 
     pub(super) fn get(&self, member: &Name) -> Option<u64> {
-        self.numbers.get(member).copied()
+        self.numbers.get(member).map(|(_, number)| *number)
     }
 
     pub(super) fn put(&mut self, member: &Name, number: u64) {
         self.remove(member);
         self.order.insert((number, member.clone()));
-        self.numbers.insert(member.clone(), number);
+        self.numbers.put(member.clone(), number);
     }
 
     pub(super) fn remove(&mut self, member: &Name) {
-        if let Some((member, number)) = self.numbers.remove_entry(member) {
+        if let Some((member, number)) = self.numbers.take(member) {
             self.order.remove(&(number, member));
         }
     }
@@ -45,7 +46,7 @@ impl Order {
     pub(super) fn remove_to(&mut self, number: u64) {
         while self.order.first().is_some_and(|(n, _)| *n <= number) {
             if let Some((_, member)) = self.order.pop_first() {
-                self.numbers.remove(&member);
+                self.numbers.take(&member);
             }
         }
     }

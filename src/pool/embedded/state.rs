@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::order::Order;
 use super::ramp::Ramp;
+use super::table::Table;
 use crate::member::Name;
 use crate::pool::check::Cursor;
 use crate::pool::count;
@@ -24,7 +25,7 @@ use crate::pool::{
 #[derive(Default)]
 pub(super) struct State {
     order: BTreeSet<(Count, Name)>,
-    counts: HashMap<Name, Count>,
+    counts: Table<Count>,
     parked: BTreeMap<Name, Parked>,
     returns: BTreeSet<(u64, Name)>,
     candidates: BTreeMap<Name, u64>,
@@ -288,7 +289,7 @@ impl State {
     }
 
     fn is_eligible(&self, member: &Name) -> bool {
-        self.counts.contains_key(member) || self.ramp.contains(member)
+        self.counts.contains(member) || self.ramp.contains(member)
     }
 
     /// `lua/health.lua`
@@ -342,7 +343,7 @@ impl State {
             // They are few, or were found before they came there.
             names.extend(self.ramp.iter().map(|(member, _)| member.clone()));
             names.extend(self.trials.from(0).map(|(_, member)| member.clone()));
-        } else if let Some((member, count)) = names.last().and_then(|member| self.counts.get_key_value(member)) {
+        } else if let Some((member, count)) = names.last().and_then(|member| self.counts.get(member)) {
             walk.cursor = Some(Cursor::Embedded(count.0, member.clone()));
         }
         let every_ms = every.as_millis() as u64;
@@ -474,7 +475,7 @@ impl State {
 
     /// `lua/nominate.lua`
     pub(super) fn nominate(&mut self, member: &Name, now_ms: u64) -> bool {
-        let is_eligible = self.counts.contains_key(member) || self.ramp.contains(member);
+        let is_eligible = self.counts.contains(member) || self.ramp.contains(member);
         if is_eligible || self.parked.contains_key(member) || self.is_candidate(member) {
             return false;
         }
@@ -640,7 +641,7 @@ impl State {
 
     /// Lets a member in that has had `count`; whether it was not there. What `start` was asked for by `initial`.
     fn enter(&mut self, member: &Name, count: Count, initial: Initial, start: Option<Count>) -> bool {
-        if self.ramp.contains(member) || self.counts.contains_key(member) {
+        if self.ramp.contains(member) || self.counts.contains(member) {
             return false;
         }
         match start {
@@ -652,7 +653,7 @@ impl State {
 
     /// Whether it was not there.
     fn put_new(&mut self, member: &Name, count: Count) -> bool {
-        let is_new = !self.counts.contains_key(member);
+        let is_new = !self.counts.contains(member);
         if is_new {
             self.put(member.clone(), count);
         }
@@ -663,12 +664,12 @@ impl State {
         if let Some(load) = &mut self.load {
             load.order.insert((load.share(&member), count, member.clone()));
         }
-        self.counts.insert(member.clone(), count);
+        self.counts.put(member.clone(), count);
         self.order.insert((count, member));
     }
 
     fn take(&mut self, member: &Name) -> Option<Count> {
-        let (member, count) = self.counts.remove_entry(member)?;
+        let (member, count) = self.counts.take(member)?;
         if let Some(load) = &mut self.load {
             load.order.remove(&(load.share(&member), count, member.clone()));
         }
