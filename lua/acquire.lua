@@ -4,7 +4,9 @@
 -- ARGV[2] most  as many in flight as a member may have, times its weight; 0: any number
 -- ARGV[3] n     integer, 0..64: requests that have tried nobody yet
 -- ARGV[4..]     for each further request how many members it has tried (a retry), and those: they are skipped; or -1 and a member,
---               when it has been chosen otherwise, counted there, and need not be in KEY
+--               when it has been chosen otherwise, counted there, and need not be in KEY; or -2 less how many it has tried,
+--               the number of a host that has banned members, and those (with clock.lua and unbanned.lua in front)
+-- KEYS[6..]     of each of these hosts two, as for choose_for.lua
 -- Returns {state, answer...}, the answers in the order of the requests: "+member"; "-" nobody is left; "!" whoever is left has
 --   as many in flight as he may; "~" ask again, since many stood in front who have left KEY. state: "ok"; "behind", KEY:load
 --   is (walk.lua mends that); "lapsed", alone, the gateway is not registered (any more), and nothing was written
@@ -114,7 +116,25 @@ local first = 4
 while ARGV[first] do
   local k = tonumber(ARGV[first])
   local last = first + math.abs(k)
-  if k < 0 then
+  if k < -1 then
+    last = first - k - 1
+    local tried, host = {}, 4 + 2 * tonumber(ARGV[first + 1])
+    for i = first + 2, last do
+      tried[ARGV[i]] = true
+    end
+    local member, is_unfinished = first_unbanned(LOAD, KEYS[host], KEYS[host + 1], tried, -k - 2)
+    local chosen, stop = 0, is_unfinished and '~' or '-'
+    if not member and not is_complete() then
+      -- Somebody may be left who has no place yet.
+      redis.call('HDEL', KEYS[host + 1], 'none')
+      stop = '~'
+    elseif member then
+      chosen, stop = choose({member, redis.call('ZSCORE', LOAD, member)}, 1)
+    end
+    if chosen == 0 then
+      reply[#reply + 1] = stop or '~'
+    end
+  elseif k < 0 then
     hold(ARGV[last])
   else
     local tried = {}

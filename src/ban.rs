@@ -4,14 +4,20 @@
 //! the requests: the answer itself is passed on unchanged and undelayed, also its body, of which at most the first 4 KiB are
 //! copied, and only where a rule wants to see them. What is inside a tunnel nobody sees; of a CONNECT that the upstream proxy refuses
 //! the status counts.
-//! Cost: without rules nothing; with rules that name statuses, a comparison per answer.
+//!
+//! A ban is from all requests, or from those to one host. In the latter case the member stays in the pool, and requests to that host are
+//! allocated in a way that passes it over ([`Pool::allocate_for`]); requests to other hosts are not touched. Every gateway
+//! knows which hosts have banned anybody: it looks four times a second whether those are others, whoever made the bans.
+//! Cost: without rules and bans nothing but that look; with rules that name statuses, a comparison per answer; while hosts have
+//! bans, a lookup per request.
 
 mod rule;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::net::Ipv6Addr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -23,8 +29,8 @@ use crate::chunked::Chunked;
 use crate::config::Config;
 use crate::head::Framing;
 use crate::health::Watch;
-use crate::member::Name;
-use crate::pool::{Ban, Pool};
+use crate::member::{self, Name};
+use crate::pool::{Ban, HostBan, Pool, PoolError};
 
 /// Verdicts that wait for the store; what comes beyond will come again.
 const MOST_NOTES: usize = 4096;
@@ -32,6 +38,10 @@ const MOST_NOTES: usize = 4096;
 const BATCH: usize = 100;
 /// Before the next try when the store could not be told.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Between two looks at which hosts have bans.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// And between two complaints.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 /// A longer name is no host's (RFC 1035 §2.3.4).
 const MAX_HOST: usize = 255;
 
@@ -39,8 +49,12 @@ const MAX_HOST: usize = 255;
 pub(crate) struct Bans {
     rules: Vec<Rule>,
     max_parked: u8,
-    notes: Mutex<HashMap<Name, Note>>,
+    notes: Mutex<HashMap<(Name, Option<String>), Note>>,
     is_noted: Notify,
+    /// Whether any host has banned anybody. False nearly always.
+    has_hosts: AtomicBool,
+    /// Which have.
+    hosts: RwLock<HashSet<String>>,
 }
 
 struct Note {
@@ -64,7 +78,18 @@ impl Bans {
             max_parked: config.health.max_parked,
             notes: Mutex::default(),
             is_noted: Notify::new(),
+            has_hosts: AtomicBool::new(false),
+            hosts: RwLock::default(),
         }
+    }
+
+    /// The host as bans name it, if it has banned members.
+    pub(crate) fn host_with_bans(&self, host: &str) -> Option<String> {
+        if !self.has_hosts.load(Ordering::Relaxed) {
+            return None;
+        }
+        let host = host_key(host)?;
+        self.hosts.read().unwrap_or_else(PoisonError::into_inner).contains(&host).then_some(host)
     }
 
     /// Whether answers are to be judged at all.
@@ -117,50 +142,112 @@ impl Bans {
         if notes.len() >= MOST_NOTES {
             return;
         }
+        let host_only = (rule.scope == Scope::ProxyAndHost).then(|| host.to_owned());
         // A copy: the name may be a slice of everything that was read from Redis with it.
-        if let Entry::Vacant(place) = notes.entry(Name::copy_from_slice(member)) {
+        if let Entry::Vacant(place) = notes.entry((Name::copy_from_slice(member), host_only)) {
             place.insert(Note { reason: rule.reason(host, status), span: rule.span });
             self.is_noted.notify_one();
         }
     }
 
-    /// Tells the pool; goes on for ever.
+    /// Tells the pool, and looks which hosts have bans; goes on for ever.
     pub(crate) async fn run(&self, pool: &Pool, watch: &Watch) {
+        tokio::join!(self.tell_all(pool, watch), self.look(pool));
+    }
+
+    async fn tell_all(&self, pool: &Pool, watch: &Watch) {
         let mut complained: Option<Instant> = None;
         loop {
             self.is_noted.notified().await;
             loop {
-                let batch = self.take();
+                let (host, batch) = self.take();
                 if batch.is_empty() {
                     break;
                 }
-                match pool.ban(&batch, self.max_parked).await {
-                    Ok(changes) => changes.iter().for_each(|change| watch.tell(change, &mut complained)),
-                    Err(error) => {
-                        tracing::debug!(%error, "could not tell the pool of bans; trying on");
-                        self.put_back(batch);
-                        sleep(PAUSE).await;
-                    }
+                let told = match &host {
+                    None => pool
+                        .ban(&batch, self.max_parked)
+                        .await
+                        .map(|changes| changes.iter().for_each(|change| watch.tell(change, &mut complained))),
+                    Some(host) => self.tell_of(pool, host, &batch, &mut complained).await,
+                };
+                if let Err(error) = told {
+                    tracing::debug!(%error, "could not tell the pool of bans; trying on");
+                    self.put_back(host, batch);
+                    sleep(PAUSE).await;
                 }
             }
         }
     }
 
-    fn take(&self) -> Vec<Ban> {
-        let mut notes = self.notes();
-        let members: Vec<Name> = notes.keys().take(BATCH).cloned().collect();
-        let taken = members.into_iter().filter_map(|member| notes.remove_entry(&member));
-        taken.map(|(member, Note { reason, span })| Ban { member, reason, span }).collect()
+    /// Bans from one host.
+    async fn tell_of(
+        &self,
+        pool: &Pool,
+        host: &str,
+        batch: &[Ban],
+        complained: &mut Option<Instant>,
+    ) -> Result<(), PoolError> {
+        let words = pool.ban_for(host, batch, Some(self.max_parked)).await?;
+        if words.iter().any(|word| matches!(word, HostBan::Banned | HostBan::Known)) {
+            self.hosts.write().unwrap_or_else(PoisonError::into_inner).insert(host.to_owned());
+            self.has_hosts.store(true, Ordering::Relaxed);
+        }
+        for (Ban { member, reason, span }, word) in batch.iter().zip(words) {
+            let (proxy, id) = (member::masked(member), member::id(member));
+            match word {
+                HostBan::Banned => {
+                    tracing::warn!(proxy, id, host, reason, r#for = ?span, "keeps a pool member from a host");
+                }
+                HostBan::Spared if complained.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY) => {
+                    *complained = Some(Instant::now());
+                    tracing::warn!(
+                        proxy,
+                        id,
+                        host,
+                        reason,
+                        "is not kept from the host: as many as health.max_parked allows are already, or too many hosts have bans"
+                    );
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
-    fn put_back(&self, batch: Vec<Ban>) {
-        let mut notes = self.notes();
-        for Ban { member, reason, span } in batch {
-            notes.entry(member).or_insert(Note { reason, span });
+    async fn look(&self, pool: &Pool) {
+        let mut seen = None;
+        loop {
+            match pool.hosts(&mut seen).await {
+                Ok(Some(hosts)) => {
+                    self.has_hosts.store(!hosts.is_empty(), Ordering::Relaxed);
+                    *self.hosts.write().unwrap_or_else(PoisonError::into_inner) = hosts.into_iter().collect();
+                }
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%error, "could not look which hosts have bans"),
+            }
+            sleep(LOOK_EVERY).await;
         }
     }
 
-    fn notes(&self) -> MutexGuard<'_, HashMap<Name, Note>> {
+    /// Some that are about the same host, or about all.
+    fn take(&self) -> (Option<String>, Vec<Ban>) {
+        let mut notes = self.notes();
+        let Some(host) = notes.keys().next().map(|(_, host)| host.clone()) else { return (None, Vec::new()) };
+        let keys: Vec<_> = notes.keys().filter(|(_, other)| *other == host).take(BATCH).cloned().collect();
+        let taken = keys.into_iter().filter_map(|key| notes.remove_entry(&key));
+        let bans = taken.map(|((member, _), Note { reason, span })| Ban { member, reason, span }).collect();
+        (host, bans)
+    }
+
+    fn put_back(&self, host: Option<String>, batch: Vec<Ban>) {
+        let mut notes = self.notes();
+        for Ban { member, reason, span } in batch {
+            notes.entry((member, host.clone())).or_insert(Note { reason, span });
+        }
+    }
+
+    fn notes(&self) -> MutexGuard<'_, HashMap<(Name, Option<String>), Note>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -223,6 +310,14 @@ impl Drop for Beginning {
             self.search();
         }
     }
+}
+
+/// A host as a person writes it, without a port, as bans name it. `None`: it is none.
+pub(crate) fn named_host(text: &str) -> Option<String> {
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    let is_address = bare.parse::<Ipv6Addr>().is_ok();
+    let is_odd = |c: char| c.is_ascii_control() || " /@*?#\\\"<>:[]".contains(c);
+    if is_address || !text.contains(is_odd) { host_key(text) } else { None }
 }
 
 /// A host as bans name it: in lower case, without a final dot; an IPv6 address in brackets and in its shortest form. `None`: too

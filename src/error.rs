@@ -2,7 +2,7 @@
 //!
 //! | failure | side | status | RFC 9209 error | repeat? | tells against the member |
 //! |---|---|---|---|---|---|
-//! | [`Failure::PoolEmpty`] | gateway | 503 | destination_unavailable | no: nobody is left | – |
+//! | [`Failure::PoolEmpty`], [`Failure::AllBanned`] | gateway | 503 | destination_unavailable | no: nobody is left | – |
 //! | [`Failure::PoolBusy`] | gateway | 503 | connection_limit_reached | no: everybody is at the limit | – |
 //! | [`Failure::Store`] | gateway | 503 | proxy_internal_error | no | – |
 //! | [`Failure::AtLimit`] | gateway | 503 | connection_limit_reached | no | – |
@@ -46,6 +46,8 @@ use crate::socks;
 pub(crate) enum Failure {
     #[error("no upstream proxy is eligible: the pool is empty")]
     PoolEmpty,
+    #[error("no upstream proxy is eligible for this host: those that are left are banned from it")]
+    AllBanned,
     #[error("every eligible upstream proxy has as many requests in flight as it may have")]
     PoolBusy,
     #[error("the pool cannot be asked: {0}")]
@@ -168,7 +170,9 @@ impl Failure {
                 // What cannot be reached behind it is the next hop, which the member has chosen.
                 return if *leads_on && row.side == Upstream { Row { blame: Member, ..row } } else { row };
             }
-            Self::PoolEmpty => (Gateway, S::SERVICE_UNAVAILABLE, "destination_unavailable", false, Others),
+            Self::PoolEmpty | Self::AllBanned => {
+                (Gateway, S::SERVICE_UNAVAILABLE, "destination_unavailable", false, Others)
+            }
             Self::PoolBusy => (Gateway, S::SERVICE_UNAVAILABLE, "connection_limit_reached", false, Others),
             Self::Store(_) => (Gateway, S::SERVICE_UNAVAILABLE, "proxy_internal_error", false, Others),
             Self::AtLimit => (Gateway, S::SERVICE_UNAVAILABLE, "connection_limit_reached", false, Others),

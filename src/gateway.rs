@@ -35,7 +35,7 @@ use crate::health::{Trial, Watch};
 use crate::line::{Gone, Line};
 use crate::member::{self, Name};
 use crate::plain::Fate;
-use crate::pool::{Kind, Lease, Parking, Pool, Stay};
+use crate::pool::{Kind, Lease, Parking, Pool, PoolError, Stay};
 use crate::record::{Ended, Record};
 use crate::retry::{self, Progress};
 use crate::target::{self, Authority};
@@ -208,7 +208,7 @@ async fn forward(
     to: &Authority,
     record: &mut Option<Box<Record>>,
 ) -> Result<Response<Answer>, Failed> {
-    let mut attempts = Attempts::new(worker, &head.method);
+    let mut attempts = Attempts::new(worker, &head.method, to);
     loop {
         let upstream = attempts.next().await?;
         note_choice(record, &upstream, attempts.number);
@@ -328,7 +328,7 @@ async fn find_tunnel(
 ) -> Result<(Tunnel, Vec<u8>), Failed> {
     refuse_loop(worker, &request.to, request.has_been_here)?;
     let method = request.method.clone();
-    let mut attempts = Attempts::new(worker, &method);
+    let mut attempts = Attempts::new(worker, &method, &request.to);
     loop {
         let upstream = attempts.next().await?;
         note_choice(record, &upstream, attempts.number);
@@ -358,6 +358,8 @@ async fn find_tunnel(
 pub(crate) struct Attempts<'a> {
     pub(crate) worker: &'a Arc<Worker>,
     method: &'a Method,
+    /// Of the target, if it has banned members.
+    host: Option<String>,
     started: Instant,
     /// Of the attempt under way; 1 is the first.
     pub(crate) number: u32,
@@ -370,10 +372,11 @@ pub(crate) struct Attempts<'a> {
 }
 
 impl<'a> Attempts<'a> {
-    pub(crate) fn new(worker: &'a Arc<Worker>, method: &'a Method) -> Self {
+    pub(crate) fn new(worker: &'a Arc<Worker>, method: &'a Method, to: &Authority) -> Self {
         Self {
             worker,
             method,
+            host: worker.watch.bans.host_with_bans(&to.host),
             started: Instant::now(),
             number: 0,
             tried: Vec::new(),
@@ -393,8 +396,9 @@ impl<'a> Attempts<'a> {
             return Ok(upstream);
         }
         loop {
-            let (name, lease) = match self.worker.pool.allocate(&self.tried).await {
+            let (name, lease) = match self.choose().await {
                 Ok(Some(chosen)) => chosen,
+                Ok(None) if self.host.is_some() => return Err(self.last_failure_or(Failure::AllBanned)),
                 Ok(None) => return Err(self.last_failure_or(Failure::PoolEmpty)),
                 Err(error) => return Err(self.last_failure_or(error.into())),
             };
@@ -413,9 +417,18 @@ impl<'a> Attempts<'a> {
         }
     }
 
+    async fn choose(&self) -> Result<Option<(Name, Lease)>, PoolError> {
+        let pool = &self.worker.pool;
+        match &self.host {
+            None => pool.allocate(&self.tried).await,
+            // On the heap, since it is seldom there.
+            Some(host) => Box::pin(pool.allocate_for(host, &self.tried)).await,
+        }
+    }
+
     /// A member that was set aside for failing and waits for a request to try it.
     async fn try_member(&mut self) -> Option<Arc<Upstream>> {
-        let trial = self.worker.watch.start_trial(&self.worker.pool).await?;
+        let trial = self.worker.watch.start_trial(&self.worker.pool, self.host.as_deref()).await?;
         let upstream = self.worker.upstreams.get(trial.member()).ok()?;
         // Should the store be away, the trial goes on all the same.
         self.lease = self.worker.pool.hold(trial.member()).await.unwrap_or_default();
@@ -609,7 +622,7 @@ fn refuse(worker: &Worker, failed: &Failed) -> Response<Bytes> {
     let fields = response.headers_mut();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     match failed.failure {
-        Failure::PoolEmpty => drop(fields.insert(RETRY_AFTER, HeaderValue::from_static("5"))),
+        Failure::PoolEmpty | Failure::AllBanned => drop(fields.insert(RETRY_AFTER, HeaderValue::from_static("5"))),
         // Requests end all the time.
         Failure::PoolBusy => drop(fields.insert(RETRY_AFTER, HeaderValue::from_static("1"))),
         _ => {}

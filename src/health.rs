@@ -167,13 +167,18 @@ impl Watch {
         self.after(&notes);
     }
 
-    /// A member that waits for a trial, for the request that asks, and what is to hear of its outcome.
-    pub(crate) async fn start_trial(self: &Arc<Self>, pool: &Pool) -> Option<Trial> {
+    /// A member that waits for a trial, for the request that asks, and what is to hear of its outcome. `host`: of
+    /// the request, if it has banned members.
+    pub(crate) async fn start_trial(self: &Arc<Self>, pool: &Pool, host: Option<&str>) -> Option<Trial> {
         // Whoever comes next need not ask as well.
         if !self.is_due.swap(false, Ordering::Relaxed) {
             return None;
         }
-        match pool.try_next(self.lease).await {
+        let next = match host {
+            None => pool.try_next(self.lease).await,
+            Some(host) => pool.try_next_for(host, self.lease).await,
+        };
+        match next {
             Ok(Some((member, more))) => {
                 let under_way = self.trials.fetch_add(1, Ordering::Relaxed) + 1;
                 self.is_due.store(more && under_way < MOST_TRIALS, Ordering::Relaxed);

@@ -105,7 +105,7 @@ async fn answer(
 ) -> Result<Fate, Stop> {
     gateway::refuse_loop(worker, &request.to, request.has_been_here)?;
     let method = request.method.clone();
-    let mut attempts = Attempts::new(worker, &method);
+    let mut attempts = Attempts::new(worker, &method, &request.to);
     let (upstream, socket, opening) = loop {
         let upstream = attempts.next().await?;
         gateway::note_choice(record, &upstream, attempts.number);

@@ -32,7 +32,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 pub use ahead::Prefetch;
-pub use ban::Ban;
+pub use ban::{Ban, BannedBy, HostBan};
 pub use check::{Check, Checked, Finding, Rounds, Walk};
 #[cfg(test)]
 pub(crate) use count::weight;
@@ -327,6 +327,75 @@ impl Pool {
         match self {
             Self::Embedded(pool) => Ok(pool.ban(bans, max_parked)),
             Self::Redis(pool) => pool.ban(bans, max_parked).await,
+        }
+    }
+
+    /// Keeps members from the requests of one host for a time: no more than so many percent of the eligible, and never the last;
+    /// without a share, as many as are named. Returns what became of each. Reasons are for logs, and are not kept.
+    ///
+    /// A host is named as in a URL, in lower case, IPv6 in brackets, and without a port.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn ban_for(&self, host: &str, bans: &[Ban], share: Option<u8>) -> Result<Vec<HostBan>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.ban_for(host, bans, share)),
+            Self::Redis(pool) => pool.ban_for(host, bans, share).await,
+        }
+    }
+
+    /// Lets members have the requests of a host again. Returns those that were banned.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn unban_for(&self, host: &str, members: &[Name]) -> Result<Vec<Name>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.unban_for(host, members)),
+            Self::Redis(pool) => pool.unban_for(host, members).await,
+        }
+    }
+
+    /// The hosts that have banned members, if they are others than when `seen` was given; it is given anew.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn hosts(&self, seen: &mut Option<u64>) -> Result<Option<Vec<String>>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.hosts(seen)),
+            Self::Redis(pool) => pool.hosts(seen).await,
+        }
+    }
+
+    /// Whom which host has banned, in order of hosts, then members. A large answer, read in pages.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn banned(&self) -> Result<Vec<BannedBy>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.banned()),
+            Self::Redis(pool) => pool.banned().await,
+        }
+    }
+
+    /// As [`Pool::allocate`], for a request to `host`, which has banned members: these are passed over.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn allocate_for(&self, host: &str, tried: &[Name]) -> Result<Option<(Name, Lease)>, PoolError> {
+        match self {
+            Self::Embedded(pool) => pool.allocate_for(host, tried),
+            Self::Redis(pool) => pool.allocate_for(host, tried).await,
+        }
+    }
+
+    /// As [`Pool::try_next`], for a request to `host`, which has banned members: these are passed over.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn try_next_for(&self, host: &str, lease: Duration) -> Result<Option<(Name, bool)>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.try_next_for(host, lease)),
+            Self::Redis(pool) => pool.try_next_for(host, lease).await,
         }
     }
 

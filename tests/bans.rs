@@ -4,14 +4,18 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use evenkeel::member::Name;
-use evenkeel::pool::{Ban, Care, Change, Initial, Kind, Outcome, Report, Stay};
+use evenkeel::pool::embedded::Embedded;
+use evenkeel::pool::{Ban, Care, Change, HostBan, Initial, Kind, Outcome, Pool, PoolError, Report, Stay};
 
-use crate::support::gateway::{Gateway, Setup, eventually, with_both_stores};
-use crate::support::pool::{counts, name, names, on_both, parking, take};
+use crate::support::gateway::{Gateway, KEY, Setup, Store, eventually, with_both_stores};
+use crate::support::inside::least_concurrent;
+use crate::support::pool::{connect_ramping, counts, name, names, on_both, parking, sum, take};
+use crate::support::redis::Redis;
 use crate::support::upstream::{Conn, Upstream, id};
 use crate::support::wire::PATIENCE;
 
 const SET_ASIDE: &str = "set a pool member aside";
+const KEPT: &str = "keeps a pool member from a host";
 
 /// How often the log says this of a member.
 fn said(gateway: &Gateway, what: &str, member: &str) -> usize {
@@ -113,10 +117,10 @@ fn rules_see_fields_and_the_beginning_of_a_body_on_every_way() {
         }
         assert_eq!(member.requests().len(), 1, "{rule}");
         if bans {
-            eventually(PATIENCE, rule, || said(&gateway, SET_ASIDE, &member.url()) == 1);
+            eventually(PATIENCE, rule, || said(&gateway, KEPT, &member.url()) == 1);
         } else {
             assert!(gateway.client().is_silent_for(Duration::from_millis(100)));
-            assert_eq!(said(&gateway, SET_ASIDE, &member.url()), 0, "{rule} {answer}");
+            assert_eq!(said(&gateway, KEPT, &member.url()), 0, "{rule} {answer}");
         }
     }
 }
@@ -195,4 +199,216 @@ async fn a_member_whose_trial_is_answered_with_a_ban_is_banned_and_tried_no_more
         assert_eq!(pool.parked().await.unwrap()[0].kind, Kind::Banned);
     })
     .await;
+}
+
+fn by_hand(members: &[Name], span: Duration) -> Vec<Ban> {
+    members.iter().map(|member| ban(member, span)).collect()
+}
+
+const SHOP: &str = "shop.test";
+
+async fn take_for(pool: &Pool, host: &str, tried: &[Name]) -> Option<Name> {
+    pool.allocate_for(host, tried).await.unwrap().map(|(member, _)| member)
+}
+
+/// A pool of each kind, as each policy has it.
+async fn on_all(body: impl AsyncFn(Pool)) {
+    on_both(&body).await;
+    eprintln!("ramping:");
+    body(Pool::Embedded(Embedded::new().with_ramp(2))).await;
+    let server = Redis::start();
+    body(connect_ramping(&server, 2)).await;
+    on_both_least_concurrent(body).await;
+}
+
+/// Where those that have least in flight come first.
+async fn on_both_least_concurrent(body: impl AsyncFn(Pool)) {
+    eprintln!("least-concurrent:");
+    body(Pool::Embedded(Embedded::least_concurrent(0))).await;
+    let server = Redis::start();
+    body(least_concurrent(&server.url(), 0)).await;
+}
+
+#[tokio::test]
+async fn a_host_that_has_banned_members_gets_the_least_used_of_the_others() {
+    on_all(async |pool| {
+        let members = names(["a:1", "b:1", "c:1"]);
+        pool.add(&members, Initial::Min).await.unwrap();
+        let mut seen = None;
+        assert_eq!(pool.hosts(&mut seen).await.unwrap(), Some(vec![]));
+        let words = pool.ban_for(SHOP, &by_hand(&members[..1], LONG), Some(100)).await.unwrap();
+        assert_eq!(words, [HostBan::Banned]);
+        assert_eq!(pool.hosts(&mut seen).await.unwrap(), Some(vec![SHOP.to_owned()]));
+        assert_eq!(pool.hosts(&mut seen).await.unwrap(), None);
+        for expected in ["b:1", "c:1", "b:1", "c:1"] {
+            assert_eq!(take_for(&pool, SHOP, &[]).await, Some(name(expected)));
+        }
+        assert_eq!(take_for(&pool, SHOP, &members[1..]).await, None, "only the banned one was not tried");
+        // For everyone else it is the least used, and its count is one count for all.
+        assert_eq!(take(&pool, 2).await, [Some(name("a:1")), Some(name("a:1"))]);
+        assert_eq!(take_for(&pool, "other.test", &members[..1]).await, Some(name("b:1")));
+        let banned: Vec<_> = pool.banned().await.unwrap().into_iter().map(|b| (b.host, b.member)).collect();
+        assert_eq!(banned, [(SHOP.to_owned(), name("a:1"))]);
+        assert_eq!(pool.unban_for(SHOP, &members).await.unwrap(), members[..1]);
+        assert_eq!(pool.hosts(&mut seen).await.unwrap(), Some(vec![]));
+        assert_eq!(take_for(&pool, SHOP, &[]).await, Some(name("a:1")));
+        assert_eq!(sum(&pool).await, 8.0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn bans_from_a_host_take_no_more_than_they_may_and_end_by_themselves() {
+    on_both(async |pool| {
+        let members = names(["a:1", "b:1", "c:1", "d:1"]);
+        pool.add(&members, Initial::Min).await.unwrap();
+        let bans = by_hand(&[&members[..], &[name("gone:1")]].concat(), LONG);
+        use HostBan::{Banned, Known, Spared, Unknown};
+        assert_eq!(pool.ban_for(SHOP, &bans, Some(50)).await.unwrap(), [Banned, Banned, Spared, Spared, Unknown]);
+        assert_eq!(pool.ban_for(SHOP, &bans, Some(100)).await.unwrap(), [Known, Known, Banned, Spared, Unknown]);
+        assert_eq!(pool.ban_for(SHOP, &bans[3..4], None).await.unwrap(), [Banned]);
+        assert_eq!(take_for(&pool, SHOP, &[]).await, None);
+        // A shorter ban than the one there is does not end it, and one that is over has ended.
+        let short = by_hand(&members[..1], Duration::ZERO);
+        assert_eq!(pool.ban_for(SHOP, &short, None).await.unwrap(), [Known]);
+        assert_eq!(take_for(&pool, SHOP, &[]).await, None);
+        let mut seen = None;
+        assert_eq!(pool.ban_for("other.test", &short, None).await.unwrap(), [Banned]);
+        assert_eq!(take_for(&pool, "other.test", &[]).await, Some(name("a:1")));
+        assert_eq!(pool.hosts(&mut seen).await.unwrap(), Some(vec![SHOP.to_owned()]));
+        // Who is set aside can be banned too, and is so when it is back.
+        pool.unban_for(SHOP, &members[..1]).await.unwrap();
+        pool.park(&members[0], &parking(Kind::Hand, Stay::UntilRestored)).await.unwrap();
+        assert_eq!(pool.ban_for(SHOP, &bans[..1], None).await.unwrap(), [Banned]);
+        pool.restore(&members[..1], Initial::Min).await.unwrap();
+        assert_eq!(take_for(&pool, SHOP, &[]).await, None);
+    })
+    .await;
+}
+
+/// More banned members than are looked at in front gather there; whoever is free is found all the same.
+#[tokio::test]
+async fn however_many_are_banned_the_choice_is_the_least_used_of_the_rest() {
+    let body = async |pool: Pool| {
+        let members: Vec<Name> = (0..3000).map(|n| name(&format!("p{n:04}:1"))).collect();
+        pool.add(&members, Initial::Min).await.unwrap();
+        let (banned, free) = members.split_at(2990);
+        pool.ban_for(SHOP, &by_hand(banned, LONG), None).await.unwrap();
+        // In between, others use the banned ones, who move on and are passed again.
+        for turn in 0..60 {
+            let expected = &free[turn % free.len()];
+            assert_eq!(take_for(&pool, SHOP, &[]).await.as_ref(), Some(expected), "{turn}");
+            assert_eq!(take(&pool, 1).await, [Some(members[turn].clone())]);
+        }
+        let skipped = [free[0].clone(), free[1].clone()];
+        assert_eq!(take_for(&pool, SHOP, &skipped).await.as_ref(), Some(&free[2]));
+        assert_eq!(
+            take_for(&pool, SHOP, &[]).await.as_ref(),
+            Some(&free[0]),
+            "whoever was only tried is not passed for good"
+        );
+        // Whose ban is lifted is next.
+        pool.unban_for(SHOP, &members[2000..2001]).await.unwrap();
+        assert_eq!(take_for(&pool, SHOP, &[]).await.as_ref(), Some(&members[2000]));
+        // Newcomers in front of the banned are found within so many handfuls.
+        pool.add(&[name("new:1")], Initial::Zero).await.unwrap();
+        let mut turns = 0;
+        while take_for(&pool, SHOP, &[]).await != Some(name("new:1")) {
+            turns += 1;
+            assert!(turns < 3000 / 64 + 2, "{turns}");
+        }
+        // Nobody is left.
+        let rest = [free, &[name("new:1"), members[2000].clone()]].concat();
+        pool.remove(&rest).await.unwrap();
+        assert_eq!(take_for(&pool, SHOP, &[]).await, None);
+        assert_eq!(take_for(&pool, SHOP, &members[..1]).await, None);
+        pool.unban_for(SHOP, &members[..1]).await.unwrap();
+        assert_eq!(take_for(&pool, SHOP, &[]).await.as_ref(), Some(&members[0]));
+    };
+    on_both(&body).await;
+    body(Pool::Embedded(Embedded::new().with_ramp(2))).await;
+    let server = Redis::start();
+    body(connect_ramping(&server, 2)).await;
+}
+
+#[tokio::test]
+async fn under_least_concurrent_banned_members_are_passed_over_too_and_limits_hold() {
+    for store in [None, Some(Redis::start())] {
+        let pool = match &store {
+            None => Pool::Embedded(Embedded::least_concurrent(1)),
+            Some(redis) => least_concurrent(&redis.url(), 1),
+        };
+        let members: Vec<Name> = (0..300).map(|n| name(&format!("p{n:04}:1"))).collect();
+        pool.add(&members, Initial::Min).await.unwrap();
+        pool.ban_for(SHOP, &by_hand(&members[..298], LONG), None).await.unwrap();
+        let (first, first_lease) = pool.allocate_for(SHOP, &[]).await.unwrap().unwrap();
+        let (second, _second_lease) = pool.allocate_for(SHOP, &[]).await.unwrap().unwrap();
+        assert_eq!([first, second], members[298..]);
+        let third = pool.allocate_for(SHOP, &[]).await;
+        assert!(matches!(third, Err(PoolError::AtLimit)), "{:?}", third.map(|chosen| chosen.map(|(name, _)| name)));
+        drop(first_lease);
+        let (again, _again_lease) = pool.allocate_for(SHOP, &[]).await.unwrap().unwrap();
+        assert_eq!(again, members[298]);
+        let (other, _other_lease) = pool.allocate(&[]).await.unwrap().unwrap();
+        assert_eq!(other, members[0]);
+        assert_eq!(pool.in_flight().await.unwrap().values().sum::<u64>(), 3);
+    }
+}
+
+#[test]
+fn a_member_that_one_host_has_banned_goes_on_serving_others() {
+    with_both_stores(|store| {
+        let (banned, other) = (Upstream::start(hostile(SHOP, BUSY)), Upstream::ok("ok"));
+        let setup = Setup::of([banned.url(), other.url()]).over(store).set("gateway.proxy_status", "always");
+        let ruling = setup.clone().line("pool.ban = [{ status = 429, for = \"1h\" }]").start();
+        let mut client = ruling.client();
+        let shop = format!("http://{SHOP}/");
+        let statuses: Vec<_> = (0..2).map(|_| client.get(&shop).status()).collect();
+        assert!(statuses.contains(&429), "{statuses:?}");
+        eventually(PATIENCE, "it is kept from the host", || said(&ruling, KEPT, &banned.url()) == 1);
+        let log = ruling.log();
+        assert!(log.contains(&format!("host=\"{SHOP}\" reason=\"429 from {SHOP}\" for=3600s")), "{log}");
+        let heard = banned.requests().len();
+        // Spelled differently it is the same host; a name below it is another.
+        for url in [&shop[..], "http://SHOP.test:80/", "http://shop.TEST.:8080/"] {
+            assert!((0..4).all(|_| client.get(url).status() == 200), "{url}");
+        }
+        assert_eq!(banned.requests().len(), heard);
+        for url in ["http://www.shop.example/", "http://other.test/"] {
+            (0..4).for_each(|_| drop(client.get(url)));
+        }
+        assert!(banned.requests().len() >= heard + 4);
+        // Whoever shares the pool hears of it, rules or not; and of its end.
+        if let Store::Redis(redis) = store {
+            let plain = setup.start();
+            let mut client = plain.client();
+            eventually(PATIENCE, "the other gateway knows", || (0..4).all(|_| client.get(&shop).status() == 200));
+            redis.cmd(&["DEL", &format!("{KEY}:host:{SHOP}")]);
+            eventually(PATIENCE, "nothing is banned", || client.get(&shop).status() == 429);
+        }
+    });
+}
+
+#[test]
+fn a_tunnel_that_is_refused_bans_by_its_status_and_other_hosts_are_served() {
+    let refusing = Upstream::start(|conn| {
+        let request = conn.request()?.expect("a request");
+        if request.head.line().contains(SHOP) {
+            return conn.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").map(drop);
+        }
+        conn.send("HTTP/1.1 200 OK\r\n\r\n")?;
+        conn.echo()
+    });
+    let other = Upstream::echoing();
+    let gateway = Setup::of([refusing.url(), other.url()]).line("pool.ban = [{ status = 403 }]").start();
+    let connect = |target: &str| gateway.client().connect(target).status();
+    eventually(PATIENCE, "it is kept from the host", || {
+        assert_eq!(connect("shop.test:443"), 200, "the other one does it");
+        said(&gateway, KEPT, &refusing.url()) == 1
+    });
+    let heard = refusing.requests().len();
+    assert!((0..4).all(|_| connect("shop.test:443") == 200));
+    assert_eq!(refusing.requests().len(), heard);
+    assert!((0..4).all(|_| connect("other.test:443") == 200));
+    assert!(refusing.requests().len() > heard);
 }

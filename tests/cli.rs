@@ -282,6 +282,22 @@ fn pool_ban_sets_members_aside_for_a_time_and_unban_lifts_bans_only() {
     assert_eq!(redis.scores(KEY), [(secret.into(), "0".to_owned())]);
     assert_eq!(pool(&redis, &["ban", secret, "--for", "1h"]), "banned 1, not there 0\n");
     assert_eq!(pool(&redis, &["restore", secret, other, third]), "restored 3, not there 0\n");
+    // From one host only: it stays eligible.
+    let by_shop = ["ban", &id(secret), other, "http://no:1", "--host", "Shop.Example."];
+    assert_eq!(pool(&redis, &by_shop), "banned 2, not there 1\n");
+    assert_eq!(pool(&redis, &["ban", other, "--host", "[::0:1]", "--for", "1h"]), "banned 1, not there 0\n");
+    let text = pool(&redis, &["list"]);
+    assert!(text.contains(&format!("eligible   {other}  (banned by [::1] for another 59m5")), "{text}");
+    assert!(text.contains(", shop.example for another 9m5") && !text.contains("hush"), "{text}");
+    let list = pool_json(&redis, &["list"]);
+    assert!(list[0]["banned_until_ms"]["shop.example"].as_u64().unwrap() > 1_600_000_000_000, "{list}");
+    assert_eq!(list[1].get("banned_until_ms"), None);
+    assert_eq!(pool(&redis, &["unban", other, "--host", "shop.example"]), "unbanned 1, not there 0\n");
+    assert_eq!(pool(&redis, &["unban", other, secret, third]), "unbanned 2, not there 1\n");
+    assert_eq!(redis.int(&["EXISTS", &format!("{KEY}:hosts"), &format!("{KEY}:host:shop.example")]), 0);
+    for host in ["http://shop.example", "shop.example:443", "*.example", ""] {
+        assert_eq!(code(&run(&["pool", "ban", other, "--host", host, "--store", &redis.url()])), 64, "{host}");
+    }
     assert_eq!(code(&run(&["pool", "ban", other, "--for", "soon", "--store", &redis.url()])), 64);
 }
 

@@ -7,7 +7,7 @@ use evenkeel::member::Name;
 use evenkeel::pool::embedded::Embedded;
 use evenkeel::pool::redis::Redis;
 use evenkeel::pool::verify::Context;
-use evenkeel::pool::{Decay, Initial, Kind, Parking, Policy, Pool, Prefetch, Rebased, Stay};
+use evenkeel::pool::{Ban, Decay, Initial, Kind, Parking, Policy, Pool, Prefetch, Rebased, Stay};
 use tokio::task::JoinSet;
 
 use crate::support::pool::{
@@ -542,6 +542,26 @@ async fn the_acl_of_the_readme_allows_all_that_is_needed() {
         pool.restore(&names(["a:1"]), Initial::Min).await.unwrap();
     }
     pool.forgive(&names(["a:1"])).await.unwrap();
+    let bans = ["a:1", "b:1"].map(name).map(|member| Ban { member, reason: "why".to_owned(), span: Duration::ZERO });
+    pool.ban(&bans[..1], 100).await.unwrap();
+    pool.restore(&names(["a:1"]), Initial::Min).await.unwrap();
+    // So many that how far they reach is remembered.
+    let many: Vec<Name> = (0..200).map(|n| name(&format!("m{n}:1"))).collect();
+    pool.add(&many, Initial::Zero).await.unwrap();
+    let hour = Duration::from_secs(3600);
+    let banned: Vec<_> =
+        many.iter().map(|member| Ban { member: member.clone(), span: hour, ..bans[0].clone() }).collect();
+    for pool in [&pool, &ramping] {
+        pool.ban_for("shop.test", &banned, None).await.unwrap();
+        for _ in 0..3 {
+            pool.allocate_for("shop.test", &[]).await.unwrap().unwrap();
+        }
+        pool.try_next_for("shop.test", hour).await.unwrap();
+        assert_eq!(pool.unban_for("shop.test", &many).await.unwrap().len(), many.len());
+    }
+    pool.ban_for("other.test", &bans, None).await.unwrap();
+    assert_eq!(pool.hosts(&mut None).await.unwrap(), Some(vec![]));
+    pool.remove(&many).await.unwrap();
     pool.propose(&names(["v:1"])).await.unwrap();
     let context = Context {
         policy: Policy::LeastUsed,

@@ -28,6 +28,8 @@ pub struct Rule {
 pub enum Scope {
     /// The member gets no requests.
     Proxy,
+    /// It gets none to the host whose answer it was.
+    ProxyAndHost,
 }
 
 /// A header field, and what its value is like.

@@ -14,10 +14,11 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{ConfigArgs, DATA_ERROR, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector};
+use crate::ban;
 use crate::config::{self, Config, Flags, Store};
 use crate::list;
 use crate::member::{self, Member, Name};
-use crate::pool::{Kind, Parking, Pool, PoolError, Rebased, Stay};
+use crate::pool::{Ban, HostBan, Kind, Parking, Pool, PoolError, Rebased, Stay};
 
 #[derive(Args)]
 pub(super) struct PoolArgs {
@@ -71,11 +72,14 @@ enum Verb {
         #[arg(long, value_name = "TEXT", default_value = "by hand")]
         reason: String,
     },
-    /// Set members aside as answers do that ban them; they return by themselves
+    /// Ban members for a time, as answers do: from all requests, or from those to one host
     Ban {
         /// Members as the pool holds them, or their ids
         #[arg(required = true, value_name = "URL|ID")]
         urls: Vec<String>,
+        /// Only from requests to this host
+        #[arg(long, value_name = "HOST")]
+        host: Option<String>,
         /// How long, such as 10m
         #[arg(long = "for", value_name = "TIME", default_value = "10m")]
         span: String,
@@ -88,6 +92,9 @@ enum Verb {
         /// Members as the pool holds them, or their ids
         #[arg(required = true, value_name = "URL|ID")]
         urls: Vec<String>,
+        /// Only those from requests to this host
+        #[arg(long, value_name = "HOST")]
+        host: Option<String>,
     },
     /// Bring members back that were set aside
     Restore {
@@ -167,21 +174,35 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
             let parked = park(pool, urls, &parking).await.map_err(unavailable)?;
             Ok(told(json, "parked", parked, asked))
         }
-        Verb::Ban { urls, span, reason } => {
+        Verb::Ban { urls, host: Some(host), span, reason } => {
+            let (host, span) = (named_host(&host)?, config::span(&span).map_err(|why| Exit::new(USAGE, why))?);
+            let asked = urls.len();
+            let members = named(pool, urls).await.map_err(unavailable)?;
+            let ban = |member| Ban { member, reason: reason.clone(), span };
+            let bans: Vec<Ban> = members.into_iter().map(ban).collect();
+            let words = pool.ban_for(&host, &bans, None).await.map_err(unavailable)?;
+            if words.contains(&HostBan::Spared) {
+                return Err(Exit::new(
+                    UNAVAILABLE,
+                    "too many hosts have banned members; lift some of those bans first",
+                ));
+            }
+            let banned = words.iter().filter(|word| **word != HostBan::Unknown).count();
+            Ok(told(json, "banned", banned as u64, asked))
+        }
+        Verb::Ban { urls, host: None, span, reason } => {
             let span = config::span(&span).map_err(|why| Exit::new(USAGE, why))?;
             let parking = Parking { kind: Kind::Banned, reason, stay: Stay::For(span) };
             let asked = urls.len();
             let banned = park(pool, urls, &parking).await.map_err(unavailable)?;
             Ok(told(json, "banned", banned, asked))
         }
-        Verb::Unban { urls } => {
+        Verb::Unban { urls, host } => {
             let asked = urls.len();
-            let meant = named(pool, urls).await.map_err(unavailable)?;
-            let parked = pool.parked().await.map_err(unavailable)?;
-            let banned = parked.into_iter().filter(|parked| parked.kind == Kind::Banned).map(|parked| parked.member);
-            let banned: Vec<Name> = banned.filter(|member| meant.contains(member)).collect();
-            let restored = pool.restore(&banned, config.pool.restore).await.map_err(unavailable)?;
-            Ok(told(json, "unbanned", restored.len() as u64, asked))
+            let host = host.map(|host| named_host(&host)).transpose()?;
+            let members = named(pool, urls).await.map_err(unavailable)?;
+            let unbanned = unban(pool, config, &members, host).await.map_err(unavailable)?;
+            Ok(told(json, "unbanned", unbanned, asked))
         }
         Verb::Rebase => {
             let Rebased { by, members } = pool.rebase().await.map_err(unavailable)?;
@@ -195,6 +216,30 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
             Ok(told(json, "restored", restored.len() as u64, asked))
         }
     }
+}
+
+/// How many of them were banned: from one host, or from any and from all.
+async fn unban(pool: &Pool, config: &Config, members: &[Name], host: Option<String>) -> Result<u64, PoolError> {
+    let (hosts, is_whole) = match host {
+        Some(host) => (vec![host], false),
+        None => (pool.hosts(&mut None).await?.unwrap_or_default(), true),
+    };
+    let mut unbanned = HashSet::new();
+    for host in hosts {
+        unbanned.extend(pool.unban_for(&host, members).await?);
+    }
+    if is_whole {
+        let parked = pool.parked().await?;
+        let banned = parked.into_iter().filter(|parked| parked.kind == Kind::Banned).map(|parked| parked.member);
+        let banned: Vec<Name> = banned.filter(|member| members.contains(member)).collect();
+        unbanned.extend(pool.restore(&banned, config.pool.restore).await?);
+    }
+    Ok(unbanned.len() as u64)
+}
+
+fn named_host(text: &str) -> Result<String, Exit> {
+    ban::named_host(text)
+        .ok_or_else(|| Exit::new(USAGE, format!("--host takes a name or an address like shop.example, not {text:?}")))
 }
 
 /// How many of them were set aside.

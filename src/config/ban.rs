@@ -19,7 +19,7 @@ pub(super) fn read(entry: &mut Entry<'_, '_>) -> Option<Rule> {
         header: entry.key("header", None, |value| text(value).and_then(field)),
         body: entry.key("body", None, |value| text(value).and_then(pattern)),
         hosts: entry.key("hosts", Vec::new(), hosts),
-        scope: entry.key("scope", Scope::Proxy, scope),
+        scope: entry.key("scope", Scope::ProxyAndHost, scope),
         span: entry.key("for", SPAN, value::timeout),
     };
     if ["status", "header", "body"].iter().any(|key| entry.has(key)) {
@@ -73,10 +73,9 @@ fn pattern(text: &str) -> Result<Option<Pattern>, String> {
 
 fn hosts(value: &Value<'_>) -> Result<Vec<String>, String> {
     let one = |(item, _): &value::Item<'_>| {
-        let text = item.text().filter(|text| !text.contains(['/', '*', ' ', '@']));
-        let host = text.and_then(|text| match text.strip_prefix('.') {
-            Some(domain) => Some(format!(".{}", ban::host_key(domain)?)),
-            None => ban::host_key(text),
+        let host = item.text().and_then(|text| match text.strip_prefix('.') {
+            Some(domain) => Some(format!(".{}", ban::named_host(domain)?)),
+            None => ban::named_host(text),
         });
         host.ok_or_else(|| {
             format!(r#"must be hosts like "shop.example", or ".shop.example" for all below it too, not {item}"#)
@@ -88,6 +87,7 @@ fn hosts(value: &Value<'_>) -> Result<Vec<String>, String> {
 fn scope(value: &Value<'_>) -> Result<Scope, String> {
     match value.text() {
         Some("proxy") => Ok(Scope::Proxy),
-        _ => Err(format!(r#"must be "proxy", not {value}"#)),
+        Some("proxy+host") => Ok(Scope::ProxyAndHost),
+        _ => Err(format!(r#"must be "proxy" or "proxy+host", not {value}"#)),
     }
 }

@@ -4,6 +4,7 @@
 //! add to it. A list that is added or removed is one operation.
 //! Not here: anything that outlives the process. Cost: O(log n) per allocation, no system call.
 
+mod bans;
 mod order;
 mod ramp;
 mod sources;
@@ -15,10 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{
-    Ban, Candidate, Care, Change, Check, Checked, Decay, Entry, Initial, Lease, Look, Parked, Parking, PoolError,
-    Rebased, Report, Rounds, Walk,
+    Ban, BannedBy, Candidate, Care, Change, Check, Checked, Decay, Entry, HostBan, Initial, Lease, Look, Parked,
+    Parking, PoolError, Rebased, Report, Rounds, Walk,
 };
 use crate::member::Name;
+use bans::Found;
 use sources::Sources;
 use state::State;
 
@@ -118,9 +120,49 @@ impl Embedded {
         self.state().ban(bans, max_parked, now_ms())
     }
 
+    /// See [`super::Pool::ban_for`].
+    pub(super) fn ban_for(&self, host: &str, bans: &[Ban], share: Option<u8>) -> Vec<HostBan> {
+        self.state().ban_for(host, bans, share, now_ms())
+    }
+
+    /// See [`super::Pool::unban_for`].
+    pub(super) fn unban_for(&self, host: &str, members: &[Name]) -> Vec<Name> {
+        self.state().unban_for(host, members)
+    }
+
+    /// See [`super::Pool::hosts`].
+    pub(super) fn hosts(&self, seen: &mut Option<u64>) -> Option<Vec<String>> {
+        self.state().hosts(seen, now_ms())
+    }
+
+    /// See [`super::Pool::banned`].
+    pub(super) fn banned(&self) -> Vec<BannedBy> {
+        self.state().banned()
+    }
+
+    /// See [`super::Pool::allocate_for`].
+    pub(super) fn allocate_for(&self, host: &str, tried: &[Name]) -> Result<Option<(Name, Lease)>, PoolError> {
+        loop {
+            // Locked anew each time, so that others get a turn where a great many are passed.
+            let mut state = self.state();
+            let is_leased = state.is_least_concurrent();
+            return Ok(match state.allocate_for(host, tried, now_ms())? {
+                Found::Unfinished => continue,
+                Found::Nobody => None,
+                Found::One(member) if is_leased => Some((member.clone(), Lease::embedded(self.clone(), member))),
+                Found::One(member) => Some((member, Lease::default())),
+            });
+        }
+    }
+
+    /// See [`super::Pool::try_next_for`].
+    pub(super) fn try_next_for(&self, host: &str, lease: Duration) -> Option<(Name, bool)> {
+        self.state().try_next(Some(host), lease, now_ms())
+    }
+
     /// See [`super::Pool::try_next`].
     pub(super) fn try_next(&self, lease: Duration) -> Option<(Name, bool)> {
-        self.state().try_next(lease, now_ms())
+        self.state().try_next(None, lease, now_ms())
     }
 
     /// See [`super::Pool::enroll`].

@@ -163,6 +163,15 @@ impl Redis {
         Ok(self.least_used(tried).await?.map(|name| (name, Lease::default())))
     }
 
+    /// See [`super::Pool::allocate_for`].
+    pub(super) async fn allocate_for(&self, host: &str, tried: &[Name]) -> Result<Option<(Name, Lease)>, PoolError> {
+        if let Some(queue) = &self.applying {
+            let wish = Wish::For(self.shared.keys.of_host(host), tried.to_vec());
+            return Box::pin(Leasing::apply(queue, &self.shared.link, wish)).await;
+        }
+        Ok(Box::pin(self.least_used_for(host, tried)).await?.map(|name| (name, Lease::default())))
+    }
+
     /// See [`super::Pool::hold`].
     pub(super) async fn hold(&self, member: &Name) -> Result<Lease, PoolError> {
         let Some(queue) = &self.applying else { return Ok(Lease::default()) };

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::member::{self, Name};
-use crate::pool::{Candidate, Entry, Parked, Policy, Pool, PoolError};
+use crate::pool::{BannedBy, Candidate, Entry, Parked, Policy, Pool, PoolError};
 
 /// All members of a pool, by state.
 pub(super) struct Listing {
@@ -16,6 +16,8 @@ pub(super) struct Listing {
     failures: HashMap<Name, u64>,
     parked: Vec<Parked>,
     candidates: Vec<Candidate>,
+    /// Whom which hosts have banned, in their order.
+    banned: HashMap<Name, Vec<BannedBy>>,
     /// Where the policy counts that.
     in_flight: Option<HashMap<Name, u64>>,
     now_ms: u64,
@@ -25,10 +27,14 @@ pub(super) async fn read(pool: &Pool, policy: Policy) -> Result<Listing, PoolErr
     let (eligible, ramping) = (pool.list().await?, pool.ramping().await?);
     let (parked, candidates) = (pool.parked().await?, pool.candidates().await?);
     let failures = pool.failures().await?;
+    let mut banned: HashMap<Name, Vec<BannedBy>> = HashMap::new();
+    for one in pool.banned().await? {
+        banned.entry(one.member.clone()).or_default().push(one);
+    }
     // Gateways may have another configuration than whoever asks here.
     let in_flight = Some(pool.in_flight().await?).filter(|some| policy != Policy::LeastUsed || !some.is_empty());
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    Ok(Listing { eligible, ramping, failures, parked, candidates, in_flight, now_ms })
+    Ok(Listing { eligible, ramping, failures, parked, candidates, banned, in_flight, now_ms })
 }
 
 impl Listing {
@@ -53,14 +59,14 @@ impl Listing {
             if let Some(failures) = self.failures.get(&entry.member) {
                 shown["failures"] = json!(failures);
             }
-            self.with_in_flight(shown, &entry.member)
+            self.with_others(shown, &entry.member)
         });
         let parked = self.parked.iter().map(|parked| {
             let count = parked.allocations();
             let Parked { member, kind, reason, since_ms, until_ms, in_a_row, .. } = parked;
             let shown = json!({"proxy": member::masked(member), "id": member::id(member), "count": whole(count), "state": "parked",
                 "kind": kind.as_str(), "reason": reason, "since_ms": since_ms, "until_ms": until_ms, "in_a_row": in_a_row});
-            self.with_in_flight(shown, member)
+            self.with_others(shown, member)
         });
         let candidates = self.candidates.iter().map(|Candidate { member, due_ms }| {
             json!({"proxy": member::masked(member), "id": member::id(member), "count": 0, "state": "candidate",
@@ -69,11 +75,38 @@ impl Listing {
         Value::Array(eligible.chain(parked).chain(candidates).collect())
     }
 
-    fn with_in_flight(&self, mut about: Value, member: &Name) -> Value {
+    /// And what is known of it in whatever state.
+    fn with_others(&self, mut about: Value, member: &Name) -> Value {
+        let banned: serde_json::Map<_, _> =
+            self.bans_of(member).map(|ban| (ban.host.clone(), ban.until_ms.into())).collect();
+        if !banned.is_empty() {
+            about["banned_until_ms"] = banned.into();
+        }
         if let Some(in_flight) = &self.in_flight {
             about["in_flight"] = in_flight.get(member).copied().unwrap_or_default().into();
         }
         about
+    }
+
+    fn bans_of(&self, member: &Name) -> impl Iterator<Item = &BannedBy> {
+        self.banned.get(member).into_iter().flatten().filter(|ban| ban.until_ms > self.now_ms)
+    }
+
+    /// The hosts that have banned it, at most a few by name.
+    fn told_bans(&self, member: &Name) -> String {
+        const FEW: usize = 3;
+        let mut text = String::new();
+        for (n, ban) in self.bans_of(member).take(FEW).enumerate() {
+            let host: String = ban.host.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let (before, left) =
+                (if n == 0 { "  (banned by " } else { ", " }, ban.until_ms.saturating_sub(self.now_ms));
+            let _ = write!(text, "{before}{host} for another {}", span(left));
+        }
+        match self.bans_of(member).count() {
+            0 => text,
+            1..=FEW => text + ")",
+            count => format!("{text}, and {} more)", count - FEW),
+        }
     }
 
     fn text(&self) -> String {
@@ -90,7 +123,8 @@ impl Listing {
         let mut line = |count: f64, member, state, told: &str| {
             let (id, proxy) = (member::id(member), member::masked(member));
             let in_flight = column(&|all| all.get(member).copied().unwrap_or_default().to_string());
-            let _ = writeln!(text, "{count:>12}{in_flight}  {id:<11}  {state:<9}  {proxy}{told}");
+            let bans = self.told_bans(member);
+            let _ = writeln!(text, "{count:>12}{in_flight}  {id:<11}  {state:<9}  {proxy}{told}{bans}");
         };
         for (entry, state) in self.entries() {
             let told = match self.failures.get(&entry.member) {

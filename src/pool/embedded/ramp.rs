@@ -50,9 +50,9 @@ impl Ramp {
         Some(count)
     }
 
-    /// Whose turn is first, and whether it has come.
-    pub(super) fn first(&self, tried: &[Name]) -> Option<(Name, bool)> {
-        let (due, member) = self.turns.iter().find(|(_, member)| !tried.contains(member))?;
+    /// Whose turn is first but for those that are out of the question, and whether it has come.
+    pub(super) fn first(&self, is_out: impl Fn(&Name) -> bool) -> Option<(Name, bool)> {
+        let (due, member) = self.turns.iter().find(|(_, member)| !is_out(member))?;
         Some((member.clone(), *due <= self.turn + 1))
     }
 

@@ -9,6 +9,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Bound;
 use std::time::Duration;
 
+use super::bans::{Bans, Found, first_unbanned};
 use super::order::Order;
 use super::ramp::Ramp;
 use super::table::Table;
@@ -16,8 +17,8 @@ use crate::member::Name;
 use crate::pool::check::Cursor;
 use crate::pool::count;
 use crate::pool::{
-    Ban, Candidate, Care, Change, Check, Checked, Decay, Entry, Finding, Initial, Kind, Look, Outcome, Parked, Parking,
-    PoolError, Rebased, Report, Rounds, Walk,
+    Ban, BannedBy, Candidate, Care, Change, Check, Checked, Decay, Entry, Finding, HostBan, Initial, Kind, Look,
+    Outcome, Parked, Parking, PoolError, Rebased, Report, Rounds, Walk,
 };
 
 /// Invariants: `order` holds exactly the (count, member) pairs of `counts`, and so does the order of `load`; `returns` exactly the (until, member) pairs of
@@ -41,6 +42,8 @@ pub(super) struct State {
     decayed_ms: Option<u64>,
     /// When members are checked.
     checks: Order,
+    /// Whom hosts have banned.
+    bans: Bans,
     /// Under least-concurrent.
     load: Option<Load>,
 }
@@ -110,7 +113,7 @@ impl State {
         if self.ramp.every.is_none() || self.ramp.is_empty() {
             return self.take_least_used(tried);
         }
-        let first = self.ramp.first(tried);
+        let first = self.ramp.first(|member| tried.contains(member));
         if let Some((member, true)) = first {
             return self.take_ramping(member);
         }
@@ -139,6 +142,67 @@ impl State {
             _ => self.ramp.put_back(member.clone(), count, self.order.len()),
         }
         Some(member)
+    }
+
+    /// `lua/choose_for.lua`, or `lua/ramp_for.lua`; under least-concurrent, the least loaded.
+    pub(super) fn allocate_for(&mut self, host: &str, tried: &[Name], now_ms: u64) -> Result<Found<Name>, PoolError> {
+        let Self { order, bans, load, ramp, .. } = self;
+        let Some(host) = bans.get_mut(host) else {
+            let chosen = if load.is_some() { self.take_least_loaded(tried)? } else { self.allocate(tried) };
+            return Ok(chosen.map_or(Found::Nobody, Found::One));
+        };
+        if let Some(load) = load {
+            let found =
+                first_unbanned(&load.order, |(.., member)| member, &host.until, &mut host.by_load, tried, now_ms);
+            return match found {
+                Found::One((_, count, member)) => self.take_loaded(count, member).map(Found::One),
+                other => Ok(other.without()),
+            };
+        }
+        let first = match ramp.every {
+            Some(_) if !ramp.is_empty() => ramp.first(|member| tried.contains(member) || host.has(member, now_ms)),
+            _ => None,
+        };
+        if let Some((member, true)) = first {
+            return Ok(self.take_ramping(member).map_or(Found::Nobody, Found::One));
+        }
+        match first_unbanned(order, |(_, member)| member, &host.until, &mut host.by_count, tried, now_ms) {
+            Found::One((count, member)) => {
+                self.ramp.count_turn();
+                self.take(&member);
+                self.put(member.clone(), count.raised(&member));
+                Ok(Found::One(member))
+            }
+            Found::Unfinished => Ok(Found::Unfinished),
+            Found::Nobody => {
+                Ok(first.and_then(|(member, _)| self.take_ramping(member)).map_or(Found::Nobody, Found::One))
+            }
+        }
+    }
+
+    /// `lua/ban_for.lua`
+    pub(super) fn ban_for(&mut self, host: &str, bans: &[Ban], share: Option<u8>, now_ms: u64) -> Vec<HostBan> {
+        let eligible = self.eligible();
+        let is_member = |member: &Name| {
+            self.is_eligible(member) || self.parked.contains_key(member) || self.candidates.contains_key(member)
+        };
+        let known: Vec<bool> = bans.iter().map(|ban| is_member(&ban.member)).collect();
+        self.bans.ban(host, bans, &known, share, eligible, now_ms)
+    }
+
+    /// `lua/unban_for.lua`
+    pub(super) fn unban_for(&mut self, host: &str, members: &[Name]) -> Vec<Name> {
+        self.bans.unban(host, members)
+    }
+
+    /// See [`super::Embedded::hosts`].
+    pub(super) fn hosts(&mut self, seen: &mut Option<u64>, now_ms: u64) -> Option<Vec<String>> {
+        self.bans.hosts(seen, now_ms)
+    }
+
+    /// See [`super::Embedded::banned`].
+    pub(super) fn banned(&self) -> Vec<BannedBy> {
+        self.bans.list()
     }
 
     /// `lua/add.lua`
@@ -318,8 +382,10 @@ impl State {
     }
 
     /// `lua/try.lua`
-    pub(super) fn try_next(&mut self, lease: Duration, now_ms: u64) -> Option<(Name, bool)> {
-        let member = self.trials.to(now_ms).next()?.clone();
+    pub(super) fn try_next(&mut self, host: Option<&str>, lease: Duration, now_ms: u64) -> Option<(Name, bool)> {
+        let host = host.and_then(|host| self.bans.get(host));
+        let is_free = |member: &&Name| !host.is_some_and(|host| host.has(member, now_ms));
+        let member = self.trials.to(now_ms).take(8).find(is_free)?.clone();
         let more = self.trials.to(now_ms).nth(1).is_some();
         let until = now_ms.saturating_add(lease.as_millis().try_into().unwrap_or(u64::MAX));
         if let Some(record) = self.parked.get_mut(&member) {
@@ -521,13 +587,18 @@ impl State {
         let Some(load) = &self.load else { return Ok(None) };
         let first = load.order.iter().find(|(.., member)| !tried.contains(member)).cloned();
         let Some((_, count, member)) = first else { return Ok(None) };
+        self.take_loaded(count, member).map(Some)
+    }
+
+    fn take_loaded(&mut self, count: Count, member: Name) -> Result<Name, PoolError> {
+        let Some(load) = &self.load else { return Ok(member) };
         if load.most > 0 && load.of(&member) >= load.most.saturating_mul(count::weight(&member).into()) {
             return Err(PoolError::AtLimit);
         }
         self.take(&member);
         self.hold(&member);
         self.put(member.clone(), count.raised(&member));
-        Ok(Some(member))
+        Ok(member)
     }
 
     /// A request goes through `member`, whoever chose it.

@@ -66,6 +66,32 @@ impl Keys {
         keys
     }
 
+    /// All of these, the hosts that have banned members, how often those have changed; and of `host` whom it has banned, and how
+    /// far they reach.
+    pub(super) fn with_host(&self, host: &str) -> Vec<Value> {
+        [&self.moving[..], &[self.hosts(), self.host_changes()], &self.of_host(host)].concat()
+    }
+
+    /// Whom a host has banned, and how far they reach.
+    pub(super) fn of_host(&self, host: &str) -> [Value; 2] {
+        [self.banned_by(host), format!("{}:host:{host}:place", self.key).into()]
+    }
+
+    /// The sorted set of the hosts that have banned members.
+    pub(super) fn hosts(&self) -> Value {
+        format!("{}:hosts", self.key).into()
+    }
+
+    /// How often they have come and gone.
+    pub(super) fn host_changes(&self) -> Value {
+        format!("{}:hosts:changes", self.key).into()
+    }
+
+    /// The sorted set of members that a host has banned.
+    pub(super) fn banned_by(&self, host: &str) -> Value {
+        format!("{}:host:{host}", self.key).into()
+    }
+
     /// All of these, what the source `name` names, and the set of all sources.
     pub(super) fn with_source(&self, name: &str) -> Vec<Value> {
         [&self.moving[..], &[self.source(name), self.sources()]].concat()

@@ -50,6 +50,8 @@ type Answer = Result<Option<(Name, Lease)>, PoolError>;
 pub(super) enum Wish {
     /// The next member that it has not tried.
     Other(Vec<Name>),
+    /// The next that it has not tried, and that a host has not banned; with the keys of that host (`lua/unbanned.lua`).
+    For([Value; 2], Vec<Name>),
     /// This one, which was chosen otherwise.
     This(Name),
 }
@@ -59,13 +61,17 @@ impl Wish {
         matches!(self, Self::Other(tried) if tried.is_empty())
     }
 
-    /// For the script, which takes those that are content with any member by their number.
-    fn words(&self) -> impl Iterator<Item = Value> {
-        let (mark, members) = match self {
-            Self::Other(tried) => (tried.len() as i64, &tried[..]),
-            Self::This(member) => (-1, std::slice::from_ref(member)),
+    /// For the script, which takes those that are content with any member by their number. `hosts`: keys of hosts so far.
+    fn words(&self, hosts: &mut Vec<Value>) -> impl Iterator<Item = Value> {
+        let (mark, host, members) = match self {
+            Self::Other(tried) => (tried.len() as i64, None, &tried[..]),
+            Self::For(keys, tried) => {
+                hosts.extend_from_slice(keys);
+                (-2 - tried.len() as i64, Some(Value::from((hosts.len() / 2) as i64)), &tried[..])
+            }
+            Self::This(member) => (-1, None, std::slice::from_ref(member)),
         };
-        std::iter::once(Value::from(mark)).chain(members.iter().cloned().map(Value::from))
+        std::iter::once(Value::from(mark)).chain(host).chain(members.iter().cloned().map(Value::from))
     }
 }
 
@@ -261,9 +267,15 @@ impl Leasing {
     ) -> Result<Option<Vec<Bytes>>, PoolError> {
         let any = batch.iter().filter(|applicant| applicant.wish.is_any()).count();
         let args = [name.into(), (self.most as i64).into(), (any as i64).into()].into_iter();
-        let args = args.chain(batch[any..].iter().flat_map(|applicant| applicant.wish.words()));
-        let keys = self.keys.of_gateway(name);
-        let mut reply = self.ask(link, &scripts::ACQUIRE, &keys, args, deadline).await.inspect_err(|_| self.doubt())?;
+        let mut hosts = Vec::new();
+        let mut words = Vec::new();
+        for applicant in &batch[any..] {
+            words.extend(applicant.wish.words(&mut hosts));
+        }
+        let script = if hosts.is_empty() { &scripts::ACQUIRE } else { &scripts::ACQUIRE_FOR };
+        let keys = [&self.keys.of_gateway(name)[..], &hosts].concat();
+        let asked = self.ask(link, script, &keys, args.chain(words), deadline).await;
+        let mut reply = asked.inspect_err(|_| self.doubt())?;
         let state = reply.remove(0);
         match &state[..] {
             b"lapsed" => return Ok(None),

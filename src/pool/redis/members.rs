@@ -305,7 +305,7 @@ impl Redis {
     }
 
     /// A whole sorted set in pages; see [`Redis::list`].
-    async fn scores(&self, key: &Value) -> Result<HashMap<Name, f64>, PoolError> {
+    pub(super) async fn scores(&self, key: &Value) -> Result<HashMap<Name, f64>, PoolError> {
         let mut scores = HashMap::new();
         // Members that are allocated move to the back and everyone behind them one rank forward, maybe across the
         // seam into a page already read. Half a page of overlap sees them anyhow, up to 5,000 allocations a page.

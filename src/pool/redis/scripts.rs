@@ -28,6 +28,22 @@ script!(ADD = "weight", "start", "join", "add");
 script!(REMOVE = "take_out", "remove");
 script!(PARK = "clock", "record", "set_aside", "park");
 script!(BAN = "clock", "record", "set_aside", "ban");
+script!(BAN_FOR = "clock", "ban_for");
+script!(UNBAN_FOR = "unban_for");
+script!(HOSTS = "clock", "hosts");
+script!(CHOOSE_FOR = "clock", "weight", "unbanned", "choose_for");
+/// Under "ramp", choosing for a host is a part of it as well.
+pub(super) static RAMP_FOR: LazyLock<Script> = LazyLock::new(|| {
+    Script::from_lua(concat!(
+        include_str!("../../../lua/clock.lua"),
+        include_str!("../../../lua/weight.lua"),
+        include_str!("../../../lua/unbanned.lua"),
+        "local allocate\nlocal function ramp(KEYS, ARGV)\n",
+        include_str!("../../../lua/ramp.lua"),
+        "end\n",
+        include_str!("../../../lua/ramp_for.lua"),
+    ))
+});
 script!(RESTORE = "weight", "start", "record", "bring_back", "restore");
 script!(RESTORE_DUE = "clock", "weight", "start", "record", "bring_back", "restore_due");
 script!(DECAY = "clock", "weight", "every_count", "decay");
@@ -47,6 +63,8 @@ script!(BEGIN_READING = "begin_reading");
 script!(TAKE = "clock", "weight", "start", "join", "nominate", "take");
 script!(DROP = "take_out", "drop");
 script!(ACQUIRE = "weight", "in_flight", "acquire");
+// Where a request is for a host that has banned members.
+script!(ACQUIRE_FOR = "clock", "weight", "in_flight", "unbanned", "acquire");
 script!(RELEASE = "weight", "in_flight", "release");
 script!(REGISTER = "clock", "weight", "in_flight", "register");
 script!(HEARTBEAT = "clock", "weight", "in_flight", "heartbeat");

@@ -1,0 +1,23 @@
+-- unban_for.lua: let members have the requests of one host again.
+-- KEYS[12] zset hosts that have banned members
+-- KEYS[13] string how often hosts have come there or left
+-- KEYS[14] zset members that this host has banned
+-- KEYS[15] hash how far they reach (unbanned.lua)
+-- ARGV[1] host
+-- ARGV[2..]     members
+-- Returns an array of those that were banned
+-- Writes  one ZREM per member.  Cost  O(k log m), k members given, m banned
+
+local hosts, changes, bans, place = KEYS[12], KEYS[13], KEYS[14], KEYS[15]
+local unbanned = {}
+for i = 2, #ARGV do
+  if redis.call('ZREM', bans, ARGV[i]) == 1 then
+    unbanned[#unbanned + 1] = ARGV[i]
+  end
+end
+-- They may be anywhere among those that were passed.
+redis.call('DEL', place)
+if redis.call('EXISTS', bans) == 0 and redis.call('ZREM', hosts, ARGV[1]) == 1 then
+  redis.call('INCR', changes)
+end
+return unbanned
