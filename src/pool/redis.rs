@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use fred::prelude::Value;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 pub(crate) use link::{SCHEMES, has_hash_tag};
@@ -240,6 +241,15 @@ impl Shared {
                     let old = self.ahead().expired(Instant::now());
                     self.give_back_or_say(old).await;
                     continue;
+                }
+            }
+            if !batch.is_empty() {
+                // Whoever is about to ask comes along: the runtime looks at its sockets once more, and nobody waits.
+                yield_now().await;
+                while batch.len() < MAX_BATCH
+                    && let Ok(waiter) = queue.try_recv()
+                {
+                    batch.push(waiter);
                 }
             }
             // Who has given up needs no member. Whoever leaves from here on is counted.
