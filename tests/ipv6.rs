@@ -31,7 +31,8 @@ fn every_kind_of_member_serves_on_an_ipv6_address() {
     ];
     let on_ipv6 = |member: &String| logged([member.clone()]).listen("[::1]:0");
     for member in &http {
-        origins.work_through_gateway(&on_ipv6(member), false);
+        // As with `work_through_closing`: tinyproxy does.
+        origins.work_through_gateway(&on_ipv6(member).set("upstream.idle_timeout", "0s"), false);
     }
     for member in &to_origin {
         origins.work_through_gateway(&on_ipv6(member), true);

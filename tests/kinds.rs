@@ -34,7 +34,7 @@ fn a_proxy_behind_stunnel_serves_with_a_password() {
         format!("https://u:{SECRET}@localhost:{port}?sni=proxy.test"),
         format!("https://u:{SECRET}@localhost:{port}/?insecure=1"),
     ];
-    origins.work_through(&members, false);
+    origins.work_through_closing(&members);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn chains_of_every_kind_serve_with_passwords() {
     let open = format!("socks4a://{}", open.address());
     let to_origin = [format!("{http}|{socks}"), format!("{tls}|{tls}|{open}"), format!("{socks}|{open}|{socks}")];
     origins.work_through(&to_origin, true);
-    origins.work_through(&[format!("{socks}|{http}"), format!("{open}|{tls}"), format!("{tls}|{tls}")], false);
+    origins.work_through_closing(&[format!("{socks}|{http}"), format!("{open}|{tls}"), format!("{tls}|{tls}")]);
 }
 
 /// Each reply of the handshake in one piece, or byte by byte; what the server says first comes with the last of it.

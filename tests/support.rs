@@ -5,6 +5,7 @@ pub(crate) mod gateway;
 pub(crate) mod inside;
 pub(crate) mod origins;
 pub(crate) mod pool;
+pub(crate) mod port;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod resolver;

@@ -4,11 +4,12 @@ use std::io::{self, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+use super::port::free_port;
 
 /// Long enough for a loaded machine; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,18 +20,6 @@ pub(crate) struct Redis {
     dir: TempDir,
     options: Vec<String>,
     process: Option<Child>,
-}
-
-/// A port for redis-server, which cannot say which one it was given, and the one 10,000 above for a cluster node.
-///
-/// Both lie below those that the kernel gives to outgoing connections (32768 on Linux): one of these would be free now, and
-/// could be a connection of another test when the server starts, or starts again.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = (std::process::id() % 1_000) as u16 * 10;
-    let ports = std::iter::repeat_with(|| 11_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000);
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    ports.take(10_000).find(|&port| is_free(port) && is_free(port + 10_000)).expect("a free port")
 }
 
 /// A reply as RESP2 spells it.
@@ -75,7 +64,7 @@ impl Redis {
 
     /// Its port and folder without the server: nobody listens yet. Start it with [`Redis::restart`].
     pub(crate) fn stopped() -> Self {
-        let port = free_port();
+        let port = free_port([127, 0, 0, 1].into());
         let dir = tempfile::tempdir().expect("a scratch folder");
         Self { port, dir, options: Vec::new(), process: None }
     }

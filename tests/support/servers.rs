@@ -1,6 +1,6 @@
 //! Real proxies, each a process of one's own on a free port with a folder of its own, gone when the test is.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::gateway::eventually;
+use super::port::free_port;
 use super::wire::PATIENCE;
 
 /// A running server.
@@ -147,7 +148,7 @@ impl Server {
 
     fn start(program: &str, package: &str, ip: IpAddr, arguments: impl Fn(SocketAddr, &Path) -> Vec<String>) -> Self {
         let dir = tempfile::tempdir().expect("a scratch folder");
-        let address = TcpListener::bind((ip, 0)).and_then(|held| held.local_addr()).expect("a free port");
+        let address = SocketAddr::new(ip, free_port(ip));
         let log = std::fs::File::create(dir.path().join("log")).expect("a file");
         let process = Command::new(program)
             .args(arguments(address, dir.path()))
