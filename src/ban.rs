@@ -49,6 +49,8 @@ const MAX_HOST: usize = 255;
 pub(crate) struct Bans {
     rules: Vec<Rule>,
     max_parked: u8,
+    /// Requests to every host are allocated by its own counts.
+    is_per_host: bool,
     notes: Mutex<HashMap<(Name, Option<String>), Note>>,
     is_noted: Notify,
     /// Whether any host has banned anybody. False nearly always.
@@ -76,6 +78,7 @@ impl Bans {
         Self {
             rules: config.pool.ban.clone(),
             max_parked: config.health.max_parked,
+            is_per_host: config.pool.scope.is_some(),
             notes: Mutex::default(),
             is_noted: Notify::new(),
             has_hosts: AtomicBool::new(false),
@@ -83,13 +86,18 @@ impl Bans {
         }
     }
 
-    /// The host as bans name it, if it has banned members.
-    pub(crate) fn host_with_bans(&self, host: &str) -> Option<String> {
-        if !self.has_hosts.load(Ordering::Relaxed) {
+    /// The host as bans name it, if its requests are allocated in a way of their own: it has banned members, or all hosts have
+    /// counts.
+    pub(crate) fn host_of_its_own(&self, host: &str) -> Option<String> {
+        if !self.is_per_host && !self.has_hosts.load(Ordering::Relaxed) {
             return None;
         }
-        let host = host_key(host)?;
-        self.hosts.read().unwrap_or_else(PoisonError::into_inner).contains(&host).then_some(host)
+        host_key(host).filter(|host| self.is_per_host || self.has_banned(host))
+    }
+
+    /// Whether it has banned members.
+    pub(crate) fn has_banned(&self, host: &str) -> bool {
+        self.hosts.read().unwrap_or_else(PoisonError::into_inner).contains(host)
     }
 
     /// Whether answers are to be judged at all.

@@ -196,10 +196,17 @@ fn connector(config: &config::Pool) -> impl Fn() -> Result<Pool, String> + Send 
     if let Some(every) = ramp_every {
         embedded = embedded.with_ramp(every);
     }
+    if let Some(limits) = config.scope {
+        embedded = embedded.with_hosts(limits);
+    }
     move || match (&config.store, config.policy) {
         (Store::Embedded, _) => Ok(Pool::Embedded(embedded.clone())),
         (Store::Redis(url), Policy::LeastUsed) => {
             let redis = Redis::connect(url.expose(), &config.key, config.timeout, config.prefetch)?;
+            let redis = match config.scope {
+                Some(limits) => redis.with_hosts(limits),
+                None => redis,
+            };
             Ok(Pool::Redis(match ramp_every {
                 Some(every) => redis.with_ramp(every),
                 None => redis,

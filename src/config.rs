@@ -29,7 +29,7 @@ pub use store::{RedisUrl, Store};
 use crate::ban::Rule;
 use crate::fetch::Url;
 use crate::member;
-use crate::pool::{Decay, Initial, Policy, Prefetch};
+use crate::pool::{Decay, Initial, PerHost, Policy, Prefetch};
 use reader::{Document, Reader};
 
 /// Read when no `--config` is given and the working directory has it.
@@ -107,6 +107,8 @@ pub struct Pool {
     pub decay: Option<Decay>,
     /// Who is chosen.
     pub policy: Policy,
+    /// Where hosts have counts of their own; only with [`Policy::LeastUsed`].
+    pub scope: Option<PerHost>,
     /// How far ahead of need to allocate; in Redis only, and under least-used.
     pub prefetch: Prefetch,
     /// What an answer must be like to ban the member it came through.
@@ -363,18 +365,20 @@ fn read(reader: &mut Reader<'_>) -> Config {
     };
     let store = reader.key("pool.store", Store::Embedded, Store::read);
     let policy = policy::read(reader);
+    let scope = policy::scope(reader, policy);
     let pool = Pool {
         key: reader.key("pool.key", KEY.to_owned(), |value| store::key(value, &store)),
         store,
         timeout: reader.key("pool.timeout", STORE_TIMEOUT, value::timeout),
         proxies: reader.list("pool.proxies", proxy),
-        initial: reader.key("pool.initial", Initial::Min, |value| policy::start(initial(value)?, policy)),
-        restore: reader.key("pool.restore", Initial::Min, |value| policy::start(restore(value)?, policy)),
+        initial: reader.key("pool.initial", Initial::Min, |value| policy::start(initial(value)?, policy, scope)),
+        restore: reader.key("pool.restore", Initial::Min, |value| policy::start(restore(value)?, policy, scope)),
         ramp_every: reader.key("pool.ramp_every", RAMP_EVERY, value::whole(2..=MAX_RAMP_EVERY)),
         decay: reader.key("pool.decay", None, decay),
         policy,
+        scope,
         prefetch: Prefetch {
-            count: reader.key("pool.prefetch", 0, |value| policy::prefetch(value, policy)),
+            count: reader.key("pool.prefetch", 0, |value| policy::prefetch(value, policy, scope)),
             max_age: reader.key("pool.prefetch_max_age", PREFETCH_MAX_AGE, value::timeout),
         },
         ban: reader.each("pool.ban", ban::read),
@@ -519,6 +523,7 @@ impl fmt::Debug for Pool {
             .field("ramp_every", &self.ramp_every)
             .field("decay", &self.decay)
             .field("policy", &self.policy)
+            .field("scope", &self.scope)
             .field("prefetch", &self.prefetch)
             .field("ban", &self.ban)
             .field("sources", &self.sources)

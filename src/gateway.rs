@@ -358,7 +358,7 @@ async fn find_tunnel(
 pub(crate) struct Attempts<'a> {
     pub(crate) worker: &'a Arc<Worker>,
     method: &'a Method,
-    /// Of the target, if it has banned members.
+    /// Of the target, if it has banned members, or counts of its own.
     host: Option<String>,
     started: Instant,
     /// Of the attempt under way; 1 is the first.
@@ -376,7 +376,7 @@ impl<'a> Attempts<'a> {
         Self {
             worker,
             method,
-            host: worker.watch.bans.host_with_bans(&to.host),
+            host: worker.watch.bans.host_of_its_own(&to.host),
             started: Instant::now(),
             number: 0,
             tried: Vec::new(),
@@ -398,7 +398,9 @@ impl<'a> Attempts<'a> {
         loop {
             let (name, lease) = match self.choose().await {
                 Ok(Some(chosen)) => chosen,
-                Ok(None) if self.host.is_some() => return Err(self.last_failure_or(Failure::AllBanned)),
+                Ok(None) if self.host.as_ref().is_some_and(|host| self.worker.watch.bans.has_banned(host)) => {
+                    return Err(self.last_failure_or(Failure::AllBanned));
+                }
                 Ok(None) => return Err(self.last_failure_or(Failure::PoolEmpty)),
                 Err(error) => return Err(self.last_failure_or(error.into())),
             };

@@ -24,6 +24,7 @@ mod check;
 mod count;
 mod lease;
 mod parked;
+mod per_host;
 mod reading;
 mod report;
 pub mod verify;
@@ -38,6 +39,7 @@ pub use check::{Check, Checked, Finding, Rounds, Walk};
 pub(crate) use count::weight;
 pub use lease::Lease;
 pub use parked::{Kind, Parked, Parking, Stay};
+pub use per_host::PerHost;
 pub use reading::{Dropped, Reading};
 pub use report::{Care, Change, Look, Outcome, Report};
 
@@ -377,7 +379,8 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::allocate`], for a request to `host`, which has banned members: these are passed over.
+    /// As [`Pool::allocate`], for a request to `host`, which has banned members: these are passed over. Where hosts have counts of
+    /// their own ([`PerHost`]), the member that this host has been given least often, banned members or not; both counts go up.
     ///
     /// # Errors
     /// As there.

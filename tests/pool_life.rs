@@ -7,7 +7,7 @@ use evenkeel::member::Name;
 use evenkeel::pool::embedded::Embedded;
 use evenkeel::pool::redis::Redis;
 use evenkeel::pool::verify::Context;
-use evenkeel::pool::{Ban, Decay, Initial, Kind, Parking, Policy, Pool, Prefetch, Rebased, Stay};
+use evenkeel::pool::{Ban, Decay, Initial, Kind, Parking, PerHost, Policy, Pool, Prefetch, Rebased, Stay};
 use tokio::task::JoinSet;
 
 use crate::support::pool::{
@@ -558,6 +558,11 @@ async fn the_acl_of_the_readme_allows_all_that_is_needed() {
         }
         pool.try_next_for("shop.test", hour).await.unwrap();
         assert_eq!(pool.unban_for("shop.test", &many).await.unwrap().len(), many.len());
+    }
+    let limits = PerHost { max_hosts: 1, idle: hour };
+    let spread = Pool::Redis(Redis::connect(&url, KEY, TIMEOUT, NONE_AHEAD).unwrap().with_hosts(limits));
+    for host in ["shop.test", "other.test"] {
+        spread.allocate_for(host, &many[..1]).await.unwrap().unwrap();
     }
     pool.ban_for("other.test", &bans, None).await.unwrap();
     assert_eq!(pool.hosts(&mut None).await.unwrap(), Some(vec![]));

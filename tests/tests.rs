@@ -23,6 +23,7 @@ mod pool_sources;
 mod pool_use;
 mod redis_faults;
 mod retry;
+mod spread;
 mod verify;
 
 mod bans;

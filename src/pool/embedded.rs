@@ -8,6 +8,7 @@ mod bans;
 mod order;
 mod ramp;
 mod sources;
+mod spread;
 mod state;
 mod table;
 
@@ -17,7 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{
     Ban, BannedBy, Candidate, Care, Change, Check, Checked, Decay, Entry, HostBan, Initial, Lease, Look, Parked,
-    Parking, PoolError, Rebased, Report, Rounds, Walk,
+    Parking, PerHost, PoolError, Rebased, Report, Rounds, Walk,
 };
 use crate::member::Name;
 use bans::Found;
@@ -47,6 +48,13 @@ impl Embedded {
     #[must_use]
     pub fn with_ramp(self, every: u64) -> Self {
         self.state().ramp_every(every);
+        self
+    }
+
+    /// Also keeps counts for each host, which [`super::Pool::allocate_for`] then goes by.
+    #[must_use]
+    pub fn with_hosts(self, limits: PerHost) -> Self {
+        self.state().spread(limits);
         self
     }
 

@@ -37,7 +37,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 pub(crate) use link::{SCHEMES, has_hash_tag};
 
 use super::ahead::{Ahead, Prefetch};
-use super::{Concurrency, Lease, PoolError};
+use super::{Concurrency, Lease, PerHost, PoolError};
 use crate::member::Name;
 use keys::{Keys, LeaseKeys};
 use leasing::{Applicant, Leasing, Wish};
@@ -82,6 +82,8 @@ struct Shared {
     turn: tokio::sync::Mutex<()>,
     /// Of how many turns a member gets one that catches up slowly, where there may be such.
     ramp_every: OnceLock<u64>,
+    /// Where hosts have counts of their own.
+    per_host: OnceLock<PerHost>,
     /// Under least-concurrent.
     leasing: Option<Leasing>,
 }
@@ -128,6 +130,7 @@ impl Redis {
             is_low: Notify::new(),
             turn: tokio::sync::Mutex::default(),
             ramp_every: OnceLock::new(),
+            per_host: OnceLock::new(),
             leasing,
         });
         let (waiting, queue) = mpsc::channel(MAX_WAITING);
@@ -150,6 +153,14 @@ impl Redis {
     pub fn with_ramp(self, every: u64) -> Self {
         // Once only: whoever comes later has nothing else to say.
         let _ = self.shared.ramp_every.set(every);
+        self
+    }
+
+    /// Also keeps counts for each host, which [`super::Pool::allocate_for`] then goes by. All gateways of a pool should do so, or
+    /// none.
+    #[must_use]
+    pub fn with_hosts(self, limits: PerHost) -> Self {
+        let _ = self.shared.per_host.set(limits);
         self
     }
 

@@ -12,13 +12,14 @@ use std::time::Duration;
 use super::bans::{Bans, Found, first_unbanned};
 use super::order::Order;
 use super::ramp::Ramp;
+use super::spread::{Choice, Spread};
 use super::table::Table;
 use crate::member::Name;
 use crate::pool::check::Cursor;
 use crate::pool::count;
 use crate::pool::{
     Ban, BannedBy, Candidate, Care, Change, Check, Checked, Decay, Entry, Finding, HostBan, Initial, Kind, Look,
-    Outcome, Parked, Parking, PoolError, Rebased, Report, Rounds, Walk,
+    Outcome, Parked, Parking, PerHost, PoolError, Rebased, Report, Rounds, Walk,
 };
 
 /// Invariants: `order` holds exactly the (count, member) pairs of `counts`, and so does the order of `load`; `returns` exactly the (until, member) pairs of
@@ -44,6 +45,8 @@ pub(super) struct State {
     checks: Order,
     /// Whom hosts have banned.
     bans: Bans,
+    /// Where hosts have counts of their own.
+    spread: Option<Spread>,
     /// Under least-concurrent.
     load: Option<Load>,
 }
@@ -65,12 +68,12 @@ pub(super) struct Count(pub(super) f64);
 
 impl Count {
     /// With one allocation more.
-    fn raised(self, member: &Name) -> Self {
+    pub(super) fn raised(self, member: &Name) -> Self {
         Self(count::raised(self.0, count::weight(member)))
     }
 
     /// Where a member starts that is to start here.
-    fn placed(self, member: &Name) -> Self {
+    pub(super) fn placed(self, member: &Name) -> Self {
         Self(count::placed(self.0, count::weight(member)))
     }
 }
@@ -144,8 +147,23 @@ impl State {
         Some(member)
     }
 
-    /// `lua/choose_for.lua`, or `lua/ramp_for.lua`; under least-concurrent, the least loaded.
+    /// See [`super::Embedded::with_hosts`].
+    pub(super) fn spread(&mut self, limits: PerHost) {
+        self.spread = Some(Spread::new(limits));
+    }
+
+    /// `lua/spread.lua`, `lua/choose_for.lua`, or `lua/ramp_for.lua`; under least-concurrent, the least loaded.
     pub(super) fn allocate_for(&mut self, host: &str, tried: &[Name], now_ms: u64) -> Result<Found<Name>, PoolError> {
+        if let Some(spread) = &mut self.spread {
+            let bans = self.bans.get(host);
+            let found = spread.take(host, &Choice { order: &self.order, members: &self.counts, bans, tried, now_ms });
+            if let Found::One(member) = &found
+                && let Some(count) = self.take(member)
+            {
+                self.put(member.clone(), count.raised(member));
+            }
+            return Ok(found);
+        }
         let Self { order, bans, load, ramp, .. } = self;
         let Some(host) = bans.get_mut(host) else {
             let chosen = if load.is_some() { self.take_least_loaded(tried)? } else { self.allocate(tried) };
@@ -197,6 +215,9 @@ impl State {
 
     /// See [`super::Embedded::hosts`].
     pub(super) fn hosts(&mut self, seen: &mut Option<u64>, now_ms: u64) -> Option<Vec<String>> {
+        if let Some(spread) = &mut self.spread {
+            spread.prune(now_ms);
+        }
         self.bans.hosts(seen, now_ms)
     }
 

@@ -14,9 +14,9 @@ use super::reply::{nonsense, number, strings};
 use super::{CHUNK, Redis, scripts};
 use crate::member::Name;
 use crate::pool::ban::MOST_HOSTS;
-use crate::pool::{Ban, BannedBy, Change, HostBan, PoolError};
+use crate::pool::{Ban, BannedBy, Change, HostBan, PerHost, PoolError};
 
-/// Calls for one request, each of which passes a thousand banned members.
+/// Calls for one request, each of which passes a thousand banned members, or looks at a thousand of the pool.
 const MOST_CALLS: usize = 1000;
 
 impl Redis {
@@ -93,11 +93,15 @@ impl Redis {
 
     /// The least-used that `host` has not banned; see [`crate::pool::Pool::allocate_for`].
     pub(super) async fn least_used_for(&self, host: &str, tried: &[Name]) -> Result<Option<Name>, PoolError> {
-        let link = &self.shared.link;
-        let (keys, deadline) = (self.shared.keys.with_host(host), link.deadline());
-        let (script, first) = match self.shared.ramp_every.get() {
-            None => (&scripts::CHOOSE_FOR, None),
-            Some(every) => (&scripts::RAMP_FOR, Some(Value::from(every.to_string()))),
+        let (link, all) = (&self.shared.link, &self.shared.keys);
+        let deadline = link.deadline();
+        let (script, keys, first) = match (self.shared.per_host.get(), self.shared.ramp_every.get()) {
+            (Some(PerHost { max_hosts, idle }), _) => {
+                let limits = vec![Value::from(host), Value::from(*max_hosts as i64), milliseconds(*idle)];
+                (&scripts::SPREAD, all.with_counts(host), limits)
+            }
+            (None, None) => (&scripts::CHOOSE_FOR, all.with_host(host), vec![]),
+            (None, Some(every)) => (&scripts::RAMP_FOR, all.with_host(host), vec![Value::from(every.to_string())]),
         };
         for _ in 0..MOST_CALLS {
             let args = first.iter().cloned().chain(tried.iter().cloned().map(Value::from));
@@ -105,7 +109,16 @@ impl Redis {
             match &reply[..] {
                 [] => return Ok(None),
                 [_] => return Ok(reply.pop()),
-                [_, word] if word == "again" => {}
+                [none, word] if none.is_empty() && word == "again" => {}
+                [_, _] => {
+                    // The request need not wait for it; should it fail, they expire.
+                    let (pool, lost) = (self.clone(), reply.pop().unwrap_or_default());
+                    tokio::spawn(async move {
+                        let lost = pool.shared.keys.counts_of(&String::from_utf8_lossy(&lost));
+                        pool.call("DEL", lost.into()).await
+                    });
+                    return Ok(reply.pop());
+                }
                 _ => return Err(nonsense()),
             }
         }

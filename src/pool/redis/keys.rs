@@ -77,6 +77,19 @@ impl Keys {
         [self.banned_by(host), format!("{}:host:{host}:place", self.key).into()]
     }
 
+    /// All of these, the counts of `host`, how far they follow the pool, and which hosts have some.
+    pub(super) fn with_counts(&self, host: &str) -> Vec<Value> {
+        let mut keys = self.with_host(host);
+        keys.extend(self.counts_of(host));
+        keys.push(format!("{}:counted", self.key).into());
+        keys
+    }
+
+    /// The counts of a host, and how far they follow the pool.
+    pub(super) fn counts_of(&self, host: &str) -> [Value; 2] {
+        [format!("{}:host:{host}:counts", self.key).into(), format!("{}:host:{host}:sync", self.key).into()]
+    }
+
     /// The sorted set of the hosts that have banned members.
     pub(super) fn hosts(&self) -> Value {
         format!("{}:hosts", self.key).into()

@@ -30,6 +30,7 @@ script!(PARK = "clock", "record", "set_aside", "park");
 script!(BAN = "clock", "record", "set_aside", "ban");
 script!(BAN_FOR = "clock", "ban_for");
 script!(UNBAN_FOR = "unban_for");
+script!(SPREAD = "clock", "weight", "spread");
 script!(HOSTS = "clock", "hosts");
 script!(CHOOSE_FOR = "clock", "weight", "unbanned", "choose_for");
 /// Under "ramp", choosing for a host is a part of it as well.
