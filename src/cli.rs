@@ -8,6 +8,7 @@
 //! | 66 | EX_NOINPUT | a list of proxies cannot be read |
 //! | 69 | EX_UNAVAILABLE | the store cannot be reached; for `test`: not every proxy has passed |
 //! | 71 | EX_OSERR | the address cannot be bound |
+//! | 73 | EX_CANTCREAT | the state cannot be kept in its file, or another process keeps it |
 //! | 78 | EX_CONFIG | the configuration is wrong; every mistake has been printed |
 
 mod judge;
@@ -34,6 +35,7 @@ const DATA_ERROR: u8 = 65;
 const NO_INPUT: u8 = 66;
 const UNAVAILABLE: u8 = 69;
 const OS_ERROR: u8 = 71;
+const CANNOT_CREATE: u8 = 73;
 const CONFIG: u8 = 78;
 
 /// A forward proxy gateway: each request goes through the least-used upstream proxy of a pool.
@@ -187,18 +189,31 @@ impl ServeArgs {
 
 /// A way to the pool; in Redis, one client for each call.
 fn connector(config: &config::Pool) -> impl Fn() -> Result<Pool, String> + Send + Sync + use<> {
-    let config = config.clone();
-    let ramp_every = config.ramps().then_some(config.ramp_every);
+    connector_with(config, embedded(config))
+}
+
+/// An embedded store, empty.
+fn embedded(config: &config::Pool) -> Embedded {
     let mut embedded = match config.policy {
         Policy::LeastUsed => Embedded::new(),
         Policy::LeastConcurrent(concurrency) => Embedded::least_concurrent(concurrency.max_in_flight),
     };
-    if let Some(every) = ramp_every {
-        embedded = embedded.with_ramp(every);
+    if config.ramps() {
+        embedded = embedded.with_ramp(config.ramp_every);
     }
     if let Some(limits) = config.scope {
         embedded = embedded.with_hosts(limits);
     }
+    embedded
+}
+
+/// The same where the embedded store, if it is that, holds something.
+fn connector_with(
+    config: &config::Pool,
+    embedded: Embedded,
+) -> impl Fn() -> Result<Pool, String> + Send + Sync + use<> {
+    let config = config.clone();
+    let ramp_every = config.ramps().then_some(config.ramp_every);
     move || match (&config.store, config.policy) {
         (Store::Embedded, _) => Ok(Pool::Embedded(embedded.clone())),
         (Store::Redis(url), Policy::LeastUsed) => {

@@ -103,6 +103,8 @@ pub struct Pool {
     pub restore: Initial,
     /// Of how many allocations a member gets one that catches up slowly, at least 2; for [`Initial::Ramp`].
     pub ramp_every: u64,
+    /// Where the embedded store keeps its state beyond the end of the process, if it does.
+    pub state: Option<PathBuf>,
     /// How counts shrink with time, if they do.
     pub decay: Option<Decay>,
     /// Who is chosen.
@@ -374,6 +376,7 @@ fn read(reader: &mut Reader<'_>) -> Config {
         initial: reader.key("pool.initial", Initial::Min, |value| policy::start(initial(value)?, policy, scope)),
         restore: reader.key("pool.restore", Initial::Min, |value| policy::start(restore(value)?, policy, scope)),
         ramp_every: reader.key("pool.ramp_every", RAMP_EVERY, value::whole(2..=MAX_RAMP_EVERY)),
+        state: reader.key("pool.state", None, value::file),
         decay: reader.key("pool.decay", None, decay),
         policy,
         scope,
@@ -521,6 +524,7 @@ impl fmt::Debug for Pool {
             .field("initial", &self.initial)
             .field("restore", &self.restore)
             .field("ramp_every", &self.ramp_every)
+            .field("state", &self.state)
             .field("decay", &self.decay)
             .field("policy", &self.policy)
             .field("scope", &self.scope)

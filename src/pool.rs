@@ -587,15 +587,14 @@ impl Pool {
         }
     }
 
-    /// Reads everything that is kept of the pool, as it is, and judges it. `None` from the embedded store, which nobody else
-    /// writes to.
+    /// Reads everything that is kept of the pool, as it is, and judges it.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub async fn verify(&self, context: verify::Context) -> Result<Option<verify::Verdict>, PoolError> {
+    pub async fn verify(&self, context: verify::Context) -> Result<verify::Verdict, PoolError> {
         match self {
-            Self::Embedded(_) => Ok(None),
-            Self::Redis(pool) => pool.verify(context).await.map(Some),
+            Self::Embedded(pool) => Ok(pool.verify(context)),
+            Self::Redis(pool) => pool.verify(context).await,
         }
     }
 

@@ -91,6 +91,7 @@ fn every_key_reaches_its_place() {
     assert_eq!((first, &second.status, second.span), (&rule, &vec![403..=403], secs(600)));
     assert_eq!(second.scope, Scope::ProxyAndHost);
     assert_eq!((config.pool.restore, config.pool.ramp_every), (Initial::Median, 13));
+    assert_eq!(config.pool.state, Some("evenkeel.state".into()));
     assert_eq!(config.pool.decay, Some(Decay { keep: 0.995, period: Duration::from_secs(36 * 3600) }));
     let concurrency = Concurrency { max_in_flight: 14, heartbeat: secs(15) };
     assert_eq!(config.pool.policy, Policy::LeastConcurrent(concurrency));

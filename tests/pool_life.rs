@@ -576,7 +576,7 @@ async fn the_acl_of_the_readme_allows_all_that_is_needed() {
         initial: Initial::Min,
         restore: Initial::Min,
     };
-    assert_eq!(pool.verify(context).await.unwrap().unwrap().numbers.candidates, 1);
+    assert_eq!(pool.verify(context).await.unwrap().numbers.candidates, 1);
     pool.reject(&names(["v:1"]), None).await.unwrap();
     let decay = Decay { keep: 0.5, period: Duration::from_millis(1) };
     eventually(RECOVERY, "a decay", async || pool.decay(decay).await.unwrap() > 0).await;

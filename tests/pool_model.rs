@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use evenkeel::member::Name;
-use evenkeel::pool::embedded::Embedded;
+use evenkeel::pool::embedded::{Embedded, Keeper};
 use evenkeel::pool::{Initial, Kind, Pool, Stay};
 use proptest::prelude::*;
 
@@ -312,6 +312,8 @@ enum Step {
     /// Whether for good.
     Reject(Vec<Name>, bool),
     Rebase,
+    /// The process ends and another begins; embedded, where it saves its state.
+    Restart,
     /// Someone else's ZADD; Redis only.
     SetScore(Name, f64),
 }
@@ -377,6 +379,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => (any_members(), any_initial()).prop_map(|(members, initial)| Step::Accept(members, initial)),
         1 => (any_members(), any::<bool>()).prop_map(|(members, for_good)| Step::Reject(members, for_good)),
         1 => Just(Step::Rebase),
+        2 => Just(Step::Restart),
         2 => (any_member(), any_score()).prop_map(|(member, score)| Step::SetScore(member, score)),
     ]
 }
@@ -384,11 +387,23 @@ fn any_step() -> impl Strategy<Value = Step> {
 type SetScore<'a> = &'a dyn Fn(&Name, f64);
 
 /// Takes the steps with the pool and with the model, and compares after each.
-async fn walk(pool: &Pool, ramp_every: Option<u64>, steps: &[Step], set_score: Option<SetScore<'_>>) {
+async fn walk(
+    pool: &Pool,
+    ramp_every: Option<u64>,
+    steps: &[Step],
+    set_score: Option<SetScore<'_>>,
+    restart: Option<&mut dyn FnMut() -> Pool>,
+) {
     const LATER: Duration = Duration::from_secs(3600);
+    let (mut pool, mut restart) = (pool.clone(), restart);
     let mut model = Model { ramp_every, ..Model::default() };
     for step in steps {
+        if let (Step::Restart, Some(restart)) = (step, &mut restart) {
+            pool = restart();
+        }
+        let pool = &pool;
         match step {
+            Step::Restart => {}
             // At once: in Redis the first goes alone and the others share the calls after it.
             Step::Allocate(n) => {
                 let taken = futures_in_order(*n, || allocate(pool, &[])).await;
@@ -457,6 +472,19 @@ async fn walk(pool: &Pool, ramp_every: Option<u64>, steps: &[Step], set_score: O
     }
 }
 
+/// On an embedded store that saves its state.
+async fn walk_restarting(empty: impl Fn() -> Embedded, ramp_every: Option<u64>, steps: &[Step]) {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Keeper::open(&dir.path().join("state"), empty()).expect("a folder to write to").0;
+    let mut keeper = Some(open());
+    let pool = Pool::Embedded(keeper.as_ref().expect("just opened").pool());
+    let mut restart = || {
+        keeper.take().expect("one at a time").save().expect("saved");
+        Pool::Embedded(keeper.insert(open()).pool())
+    };
+    walk(&pool, ramp_every, steps, None, Some(&mut restart)).await;
+}
+
 #[test]
 fn both_stores_do_what_the_model_does() {
     let server = Server::start();
@@ -473,11 +501,11 @@ fn both_stores_do_what_the_model_does() {
         };
         runtime.block_on(async {
             if ramps {
-                walk(&Pool::Embedded(Embedded::new().with_ramp(EVERY)), Some(EVERY), &steps, None).await;
-                walk(&ramping, Some(EVERY), &steps, Some(&set_score)).await;
+                walk_restarting(|| Embedded::new().with_ramp(EVERY), Some(EVERY), &steps).await;
+                walk(&ramping, Some(EVERY), &steps, Some(&set_score), None).await;
             } else {
-                walk(&Pool::Embedded(Embedded::new()), None, &steps, None).await;
-                walk(&plain, None, &steps, Some(&set_score)).await;
+                walk_restarting(Embedded::new, None, &steps).await;
+                walk(&plain, None, &steps, Some(&set_score), None).await;
             }
         });
     });

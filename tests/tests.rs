@@ -24,6 +24,7 @@ mod pool_use;
 mod redis_faults;
 mod retry;
 mod spread;
+mod state;
 mod verify;
 
 mod bans;

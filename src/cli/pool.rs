@@ -13,11 +13,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::{ConfigArgs, DATA_ERROR, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector};
+use super::{CANNOT_CREATE, ConfigArgs, DATA_ERROR, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector, embedded};
 use crate::ban;
 use crate::config::{self, Config, Flags, Store};
 use crate::list;
 use crate::member::{self, Member, Name};
+use crate::pool::embedded::{Embedded, KeepError, Keeper, peek};
 use crate::pool::{Ban, HostBan, Kind, Parking, Pool, PoolError, Rebased, Stay};
 
 #[derive(Args)]
@@ -120,18 +121,56 @@ pub(super) fn run(args: PoolArgs) -> Result<(), Exit> {
     let PoolArgs { verb, common } = args;
     let settings = ConfigArgs { config: common.config, store: common.store, key: common.key };
     let config = settings.load(Flags::default())?;
-    if config.pool.store == Store::Embedded {
-        let why = "the embedded store lives inside one gateway process; name a Redis with --store or pool.store";
-        return Err(Exit::new(USAGE, why));
-    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Exit::new(OS_ERROR, error))?;
+    let (pool, keeper) = if config.pool.store == Store::Embedded {
+        let (pool, keeper) = saved(&config.pool, &verb)?;
+        (Some(Pool::Embedded(pool)), keeper)
+    } else {
+        (None, None)
+    };
     let report = runtime.block_on(async {
-        let pool = connector(&config.pool)().map_err(|error| Exit::new(UNAVAILABLE, error))?;
+        let pool = pool.map_or_else(connector(&config.pool), Ok).map_err(|error| Exit::new(UNAVAILABLE, error))?;
         perform(verb, &pool, &config, common.json).await
     })?;
+    if let Some(mut keeper) = keeper {
+        keeper.save().map_err(|error| Exit::new(CANNOT_CREATE, format!("cannot save the state: {error}")))?;
+    }
     print(&report);
     Ok(())
+}
+
+/// The embedded store as a gateway has saved it. To change it, the gateway must have ended: it would save over that.
+fn saved(config: &config::Pool, verb: &Verb) -> Result<(Embedded, Option<Keeper>), Exit> {
+    let Some(path) = &config.state else {
+        let why = "the embedded store lives inside one gateway process; name a Redis with --store or pool.store, or with \
+                   pool.state the file in which the gateway keeps its state";
+        return Err(Exit::new(USAGE, why));
+    };
+    let pool = embedded(config);
+    let found = peek(path, &pool).map_err(|why| Exit::new(UNAVAILABLE, why))?;
+    if !verb.changes() {
+        match found {
+            Some(found) => eprintln!("{}: saved {} ago", path.display(), listing::since(found.saved_ms)),
+            None => eprintln!("{}: there is none yet", path.display()),
+        }
+        return Ok((pool, None));
+    }
+    let pool = embedded(config);
+    let (keeper, _) = Keeper::open(path, pool.clone()).map_err(|error| match error {
+        KeepError::Locked(_) => Exit::new(
+            UNAVAILABLE,
+            format!("{error}: a gateway would save its own state over what is changed here; end it first"),
+        ),
+        error => Exit::new(CANNOT_CREATE, error),
+    })?;
+    Ok((pool, Some(keeper)))
+}
+
+impl Verb {
+    fn changes(&self) -> bool {
+        !matches!(self, Self::List | Self::Export | Self::Verify { .. })
+    }
 }
 
 /// A reader that has seen enough (head, a pager) is no error.
@@ -146,7 +185,7 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
         }
         Verb::Verify { gateways } => {
             let context = verdict::context(config, usize::from(gateways));
-            let Some(verdict) = pool.verify(context).await.map_err(unavailable)? else { return Ok(Vec::new()) };
+            let verdict = pool.verify(context).await.map_err(unavailable)?;
             let report = verdict::print(&verdict, json);
             if verdict.is_sound() {
                 return Ok(report);

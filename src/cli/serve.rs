@@ -11,12 +11,13 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::{CONFIG, Exit, OS_ERROR, USAGE, connector};
+use super::{CANNOT_CREATE, CONFIG, Exit, OS_ERROR, USAGE, connector_with, embedded};
 use crate::config::{self, Config, Store};
 use crate::demo;
 use crate::health::Watch;
 use crate::member::Name;
 use crate::pool::Pool;
+use crate::pool::embedded::{Embedded, KeepError, Keeper, Keeping};
 use crate::server::{self, Listeners};
 use crate::sources;
 use crate::upkeep::Upkeep;
@@ -29,7 +30,8 @@ const FIRST_READING: Duration = Duration::from_secs(1);
 const SAME_SIGNAL: Duration = Duration::from_millis(100);
 
 pub(super) fn serve(config: Config) -> Result<(), Exit> {
-    if config.pool.store == Store::Embedded && config.pool.proxies.is_empty() && config.pool.sources.is_empty() {
+    let names_nobody = config.pool.proxies.is_empty() && config.pool.sources.is_empty();
+    if config.pool.store == Store::Embedded && names_nobody && config.pool.state.is_none() {
         tracing::warn!("the pool is empty and embedded, so every answer will be a 503; give it --proxy or --proxies");
     }
     let listeners = bind(&config)?;
@@ -83,8 +85,10 @@ where
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime: Runtime = runtime.map_err(|error| Exit::new(OS_ERROR, error))?;
     let shutdown = CancellationToken::new();
-    let connect = Arc::new(connector(&config.pool));
-    runtime.block_on(async {
+    let embedded = embedded(&config.pool);
+    let keeping = keep(&config.pool, &embedded)?;
+    let connect = Arc::new(connector_with(&config.pool, embedded));
+    let done = runtime.block_on(async {
         let mut signals = Signals::new().map_err(|error| Exit::new(OS_ERROR, error))?;
         let pool = connect().map_err(|error| Exit::new(CONFIG, error))?;
         let mut seeding = Seeding::new(pool.clone(), &config.pool);
@@ -124,7 +128,26 @@ where
                 Ok(())
             }
         }
-    })
+    });
+    let saved = keeping.map_or(Ok(()), Keeping::finish);
+    done.and(saved.map_err(|error| Exit::new(CANNOT_CREATE, format!("cannot save the state: {error}"))))
+}
+
+/// Fills the embedded store with what was saved of it, and saves it from now on, if the configuration says so.
+fn keep(config: &config::Pool, pool: &Embedded) -> Result<Option<Keeping>, Exit> {
+    let (Store::Embedded, Some(path)) = (&config.store, &config.state) else { return Ok(None) };
+    let opened = Keeper::open(path, pool.clone());
+    let (keeper, found) = opened.map_err(|error| {
+        let advice = match error {
+            KeepError::Locked(_) => "; give each gateway a pool.state of its own, or share a pool in Redis",
+            KeepError::Io(..) | KeepError::NoFile(_) => "",
+        };
+        Exit::new(CANNOT_CREATE, format!("pool.state: {error}{advice}"))
+    })?;
+    if let Some(found) = found {
+        tracing::info!(file = %path.display(), members = found.members, "the pool is as it was saved");
+    }
+    Ok(Some(keeper.start()))
 }
 
 fn ended<E>(result: Result<Result<(), String>, E>) -> Result<(), Exit> {

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use toml::de::DeValue;
@@ -94,6 +95,15 @@ pub(super) fn page(value: &Value<'_>) -> Result<Option<Url>, String> {
         Some("") => Ok(None),
         Some(text) => text.parse().map(Some).map_err(|why| format!("{FORM}, and this {why}")),
         None => Err(format!("{FORM}, not {value}")),
+    }
+}
+
+/// A file, or "" for none.
+pub(super) fn file(value: &Value<'_>) -> Result<Option<PathBuf>, String> {
+    match value.text() {
+        Some("") => Ok(None),
+        Some(text) if !text.contains('\0') && !text.ends_with('/') => Ok(Some(text.into())),
+        _ => Err(format!("must be the path of a file, not {value}")),
     }
 }
 

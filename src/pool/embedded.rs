@@ -2,11 +2,16 @@
 //!
 //! Its state is under one std mutex: an operation is a few tree steps and never waits inside, so an async lock would only
 //! add to it. A list that is added or removed is one operation.
-//! Not here: anything that outlives the process. Cost: O(log n) per allocation, no system call.
+//! What outlives the process is a file that a [`Keeper`] writes beside the requests. Cost: O(log n) per allocation, no system
+//! call.
 
 mod bans;
+mod changes;
+mod file;
+mod keeper;
 mod order;
 mod ramp;
+mod record;
 mod sources;
 mod spread;
 mod state;
@@ -16,12 +21,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::verify::{Context, LOWEST, Place, Standing, Survey, Verdict};
 use super::{
     Ban, BannedBy, Candidate, Care, Change, Check, Checked, Decay, Entry, HostBan, Initial, Lease, Look, Parked,
     Parking, PerHost, PoolError, Rebased, Report, Rounds, Walk,
 };
 use crate::member::Name;
 use bans::Found;
+pub use keeper::{KeepError, Keeper, Keeping, Saved, peek};
 use sources::Sources;
 use state::State;
 
@@ -242,6 +249,30 @@ impl Embedded {
     /// See [`super::Pool::candidates`].
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         self.state().candidates()
+    }
+
+    /// See [`super::Pool::verify`]. What nobody else writes to can only be uneven.
+    pub(super) fn verify(&self, context: Context) -> Verdict {
+        let mut survey = Survey::new(context);
+        let entries = self.list();
+        let set: Vec<(Name, f64)> = entries.iter().map(|entry| (entry.member.clone(), entry.count)).collect();
+        if let Some(&(_, lowest)) = set.first() {
+            survey.set(&set, set.len() as u64, lowest);
+        }
+        survey.lowest(entries.into_iter().take(LOWEST).collect());
+        survey.next_key();
+        for entry in self.ramping() {
+            survey.other(Place::Ramping, &entry.member, entry.count.to_string().as_bytes(), Standing(b"000001100"));
+        }
+        survey.next_key();
+        for parked in self.parked() {
+            survey.other(Place::Parked, &parked.member, b"{}", Standing(b"010000000"));
+        }
+        survey.next_key();
+        for candidate in self.candidates() {
+            survey.other(Place::Candidates, &candidate.member, b"", Standing(b"000100000"));
+        }
+        survey.verdict()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

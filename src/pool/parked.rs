@@ -93,7 +93,7 @@ impl Kind {
         matches!(self, Self::Banned | Self::Hand)
     }
 
-    fn read(word: &str) -> Option<Self> {
+    pub(super) fn read(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(_, known)| *known == word).map(|(kind, _)| kind)
     }
 }

@@ -1,7 +1,7 @@
 //! What is true of a pool that is read from outside: how far counts are apart, how far they may be, and what is wrong.
 //!
 //! A survey is told what was read, piece by piece, and keeps sums and a few examples, so that it is small however large the
-//! pool is: 40 bytes or so per member, to know who was seen already. its verdict judges.
+//! pool is: 40 bytes or so per member, to know who was seen already. Its verdict judges.
 //! Not here: reading ([`super::redis`]), and repairing. Most of what can be wrong ends when the member is touched next.
 
 use std::collections::{BTreeMap, HashSet};
@@ -13,6 +13,8 @@ use crate::member::{self, Member, Name};
 
 /// So many members are kept of each finding.
 const EXAMPLES: usize = 20;
+/// So many of the lowest are shown.
+pub(super) const LOWEST: usize = 5;
 /// Scores are doubles: what was computed in two ways may differ by so much of itself.
 const EPSILON: f64 = 1e-9;
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use evenkeel::member::Name;
-use evenkeel::pool::embedded::Embedded;
+use evenkeel::pool::embedded::{Embedded, Keeper};
 use evenkeel::pool::redis::Redis;
-use evenkeel::pool::{Entry, Kind, Parking, Pool, PoolError, Prefetch, Stay};
+use evenkeel::pool::{Entry, Initial, Kind, Parking, Pool, PoolError, Prefetch, Stay};
 
 use super::redis::{Redis as Server, eventually};
 
@@ -39,13 +39,31 @@ pub(crate) fn connect_ramping(server: &Server, every: u64) -> Pool {
     Pool::Redis(redis.with_ramp(every))
 }
 
-/// Runs one body against an empty pool of each kind.
+/// Runs one body against an empty pool of each kind, and against one that was saved and read again.
 pub(crate) async fn on_both(body: impl AsyncFn(Pool)) {
     eprintln!("embedded:");
     body(Pool::Embedded(Embedded::new())).await;
+    eprintln!("restored:");
+    body(restored().await).await;
     eprintln!("redis:");
     let server = Server::start();
     body(connect(&server)).await;
+}
+
+/// Empty, after a life in another process.
+async fn restored() -> Pool {
+    let dir = tempfile::tempdir().expect("a scratch folder");
+    let open = || Keeper::open(&dir.path().join("state"), Embedded::new()).expect("a folder to write to").0;
+    let mut keeper = open();
+    let (pool, members) = (Pool::Embedded(keeper.pool()), names(["a:1", "b:1", "c:1?weight=3"]));
+    pool.add(&members, Initial::Count(7)).await.unwrap();
+    take(&pool, 3).await;
+    pool.park(&members[0], &parking(Kind::Hand, Stay::For(Duration::from_secs(60)))).await.unwrap().unwrap();
+    keeper.save().expect("saved");
+    drop((keeper, pool));
+    let pool = Pool::Embedded(open().pool());
+    assert_eq!(pool.remove(&members).await.unwrap(), 3);
+    pool
 }
 
 /// Allocates for a request that is over at once.

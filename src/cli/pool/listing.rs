@@ -33,7 +33,7 @@ pub(super) async fn read(pool: &Pool, policy: Policy) -> Result<Listing, PoolErr
     }
     // Gateways may have another configuration than whoever asks here.
     let in_flight = Some(pool.in_flight().await?).filter(|some| policy != Policy::LeastUsed || !some.is_empty());
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let now_ms = now_ms();
     Ok(Listing { eligible, ramping, failures, parked, candidates, banned, in_flight, now_ms })
 }
 
@@ -172,6 +172,14 @@ pub(super) fn whole(score: f64) -> Value {
 }
 
 /// A length of time in its two largest units.
+pub(super) fn since(ms: u64) -> String {
+    span(now_ms().saturating_sub(ms))
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
 fn span(ms: u64) -> String {
     match ms / 1000 {
         s @ ..60 => format!("{s}s"),

@@ -132,6 +132,21 @@ impl Bans {
         (!is_same).then(|| self.hosts.keys().cloned().collect())
     }
 
+    /// Until when it is banned, if it is.
+    pub(super) fn end(&self, host: &str, member: &Name) -> Option<u64> {
+        self.hosts.get(host)?.until.get(member).copied()
+    }
+
+    /// What was saved, where there is nothing yet.
+    pub(super) fn put_back(&mut self, bans: &BTreeMap<String, BTreeMap<Name, u64>>) {
+        for (host, ends) in bans {
+            let until = ends.iter().map(|(member, &end)| (member.clone(), end)).collect();
+            let longest_ms = ends.values().copied().max().unwrap_or_default();
+            self.hosts.insert(host.clone(), Host { until, longest_ms, ..Host::default() });
+        }
+        self.changes += 1;
+    }
+
     pub(super) fn list(&self) -> Vec<BannedBy> {
         let of_host = |(host, entry): (&String, &Host)| {
             let mut banned: Vec<BannedBy> = entry

@@ -43,10 +43,12 @@ impl Order {
         self.order.iter().take_while(move |(n, _)| *n <= number).map(|(_, member)| member)
     }
 
-    pub(super) fn remove_to(&mut self, number: u64) {
+    /// Calls `gone` with each.
+    pub(super) fn remove_to(&mut self, number: u64, mut gone: impl FnMut(&Name)) {
         while self.order.first().is_some_and(|(n, _)| *n <= number) {
             if let Some((_, member)) = self.order.pop_first() {
                 self.numbers.take(&member);
+                gone(&member);
             }
         }
     }

@@ -29,6 +29,19 @@ impl Ramp {
         self.members.contains_key(member)
     }
 
+    /// Its count, and its next turn.
+    pub(super) fn get(&self, member: &Name) -> Option<(Count, u64)> {
+        self.members.get(member).copied()
+    }
+
+    pub(super) fn turn(&self) -> u64 {
+        self.turn
+    }
+
+    pub(super) fn set_turn(&mut self, turn: u64) {
+        self.turn = turn;
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Name, Count)> {
         self.members.iter().map(|(member, (count, _))| (member, *count))
     }
@@ -68,7 +81,7 @@ impl Ramp {
         self.put_at(member, count, self.turn + every);
     }
 
-    fn put_at(&mut self, member: Name, count: Count, due: u64) {
+    pub(super) fn put_at(&mut self, member: Name, count: Count, due: u64) {
         self.turns.insert((due, member.clone()));
         self.members.insert(member, (count, due));
     }

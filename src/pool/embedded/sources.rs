@@ -3,7 +3,7 @@
 //! A source's memory has a lock of its own, which only readers of lists take; the pool's lock, for which requests wait, is held
 //! for a few members at a time. In this order, where both are held.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{MutexGuard, PoisonError};
 
 use super::state::Count;
@@ -20,11 +20,37 @@ pub(super) struct Sources {
     named: HashMap<String, HashMap<Name, u64>>,
     /// Readings begun so far.
     readings: u64,
+    /// Calls that changed something so far.
+    changes: u64,
 }
+
+/// What each source names.
+type Named = BTreeMap<String, BTreeMap<Name, u64>>;
 
 impl Sources {
     fn of(&mut self, reading: &Reading) -> &mut HashMap<Name, u64> {
         self.named.entry(reading.source.clone()).or_default()
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// If anything has changed: how many changes that makes, the readings, and what is named.
+    pub(super) fn changed_since(&self, seen: u64) -> Option<(u64, u64, Named)> {
+        let copied =
+            |named: &HashMap<Name, u64>| named.iter().map(|(member, &found)| (member.clone(), found)).collect();
+        (self.changes != seen).then(|| {
+            let named = self.named.iter().map(|(source, named)| (source.clone(), copied(named))).collect();
+            (self.changes, self.readings, named)
+        })
+    }
+
+    pub(super) fn put_back(&mut self, readings: u64, named: &Named) {
+        self.readings = readings;
+        let copied =
+            |named: &BTreeMap<Name, u64>| named.iter().map(|(member, &found)| (member.clone(), found)).collect();
+        self.named = named.iter().map(|(source, named)| (source.clone(), copied(named))).collect();
     }
 
     fn is_named_elsewhere(&self, source: &str, member: &Name) -> bool {
@@ -37,6 +63,7 @@ impl Embedded {
     pub(in crate::pool) fn begin_reading(&self, name: &str, initial: Initial) -> Reading {
         let mut sources = self.sources();
         sources.readings += 1;
+        sources.changes += 1;
         let since = sources.readings;
         let known = sources.named.entry(name.to_owned()).or_default().len() as u64;
         Reading::new(name, since, known, self.state().eligible() as u64, initial)
@@ -45,6 +72,7 @@ impl Embedded {
     /// See [`crate::pool::Pool::take`].
     pub(in crate::pool) fn take(&self, reading: &mut Reading, members: &[Name], as_candidates: bool) -> u64 {
         let mut sources = self.sources();
+        sources.changes += 1;
         let named = sources.of(reading);
         let mut taken = 0;
         for chunk in members.chunks(CHUNK) {
@@ -77,6 +105,7 @@ impl Embedded {
     /// See [`crate::pool::Pool::forget`].
     pub(in crate::pool) fn forget(&self, reading: &Reading, members: &[Name], remove: bool) -> Dropped {
         let mut sources = self.sources();
+        sources.changes += 1;
         let mut dropped = Dropped::default();
         for chunk in members.chunks(CHUNK) {
             let named = sources.of(reading);
@@ -95,7 +124,7 @@ impl Embedded {
         dropped
     }
 
-    fn sources(&self) -> MutexGuard<'_, Sources> {
+    pub(super) fn sources(&self) -> MutexGuard<'_, Sources> {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,6 +10,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use super::bans::{Bans, Found, first_unbanned};
+use super::changes::Changes;
 use super::order::Order;
 use super::ramp::Ramp;
 use super::spread::{Choice, Spread};
@@ -27,28 +28,30 @@ use crate::pool::{
 #[derive(Default)]
 pub(super) struct State {
     order: BTreeSet<(Count, Name)>,
-    counts: Table<Count>,
-    parked: BTreeMap<Name, Parked>,
-    returns: BTreeSet<(u64, Name)>,
-    candidates: BTreeMap<Name, u64>,
+    pub(super) counts: Table<Count>,
+    pub(super) parked: BTreeMap<Name, Parked>,
+    pub(super) returns: BTreeSet<(u64, Name)>,
+    pub(super) candidates: BTreeMap<Name, u64>,
     /// How often in a row members were set aside that are back.
-    streaks: HashMap<Name, u32>,
+    pub(super) streaks: HashMap<Name, u32>,
     /// Eligible members that are not in the set, because they are behind and catch up slowly.
-    ramp: Ramp,
+    pub(super) ramp: Ramp,
     /// Eligible members that failed their last requests: when last in ms, times 1000, and how many in a row.
-    failures: Order,
+    pub(super) failures: Order,
     /// When members that were set aside for failing may be tried.
-    trials: Order,
+    pub(super) trials: Order,
     /// When counts have shrunk last.
-    decayed_ms: Option<u64>,
+    pub(super) decayed_ms: Option<u64>,
     /// When members are checked.
-    checks: Order,
+    pub(super) checks: Order,
     /// Whom hosts have banned.
-    bans: Bans,
+    pub(super) bans: Bans,
     /// Where hosts have counts of their own.
     spread: Option<Spread>,
     /// Under least-concurrent.
     load: Option<Load>,
+    /// Whatever changes a member notes it here, except what it has in flight.
+    pub(super) changes: Changes,
 }
 
 /// What members have in flight, and the order in which that has them chosen.
@@ -132,6 +135,7 @@ impl State {
 
     fn take_least_used(&mut self, tried: &[Name]) -> Option<Name> {
         let (count, member) = self.order.iter().find(|(_, member)| !tried.contains(member)).cloned()?;
+        self.changes.note(&member);
         self.take(&member);
         self.put(member.clone(), count.raised(&member));
         Some(member)
@@ -139,6 +143,7 @@ impl State {
 
     fn take_ramping(&mut self, member: Name) -> Option<Name> {
         let count = self.ramp.take(&member)?.raised(&member);
+        self.changes.note(&member);
         self.ramp.count_turn();
         match self.order.first() {
             Some((lowest, _)) if count >= *lowest => self.put(member.clone(), count),
@@ -160,6 +165,7 @@ impl State {
             if let Found::One(member) = &found
                 && let Some(count) = self.take(member)
             {
+                self.changes.note(member);
                 self.put(member.clone(), count.raised(member));
             }
             return Ok(found);
@@ -187,6 +193,7 @@ impl State {
         match first_unbanned(order, |(_, member)| member, &host.until, &mut host.by_count, tried, now_ms) {
             Found::One((count, member)) => {
                 self.ramp.count_turn();
+                self.changes.note(&member);
                 self.take(&member);
                 self.put(member.clone(), count.raised(&member));
                 Ok(Found::One(member))
@@ -200,6 +207,7 @@ impl State {
 
     /// `lua/ban_for.lua`
     pub(super) fn ban_for(&mut self, host: &str, bans: &[Ban], share: Option<u8>, now_ms: u64) -> Vec<HostBan> {
+        bans.iter().for_each(|ban| self.changes.note_ban(host, &ban.member));
         let eligible = self.eligible();
         let is_member = |member: &Name| {
             self.is_eligible(member) || self.parked.contains_key(member) || self.candidates.contains_key(member)
@@ -210,6 +218,7 @@ impl State {
 
     /// `lua/unban_for.lua`
     pub(super) fn unban_for(&mut self, host: &str, members: &[Name]) -> Vec<Name> {
+        members.iter().for_each(|member| self.changes.note_ban(host, member));
         self.bans.unban(host, members)
     }
 
@@ -237,6 +246,7 @@ impl State {
         if self.parked.contains_key(member) {
             return false;
         }
+        self.changes.note(member);
         self.candidates.remove(member);
         self.enter_new(member, initial, start)
     }
@@ -245,6 +255,7 @@ impl State {
     pub(super) fn remove(&mut self, members: &[Name]) -> u64 {
         let mut removed = 0;
         for member in members {
+            self.changes.note(member);
             self.streaks.remove(member);
             self.failures.remove(member);
             self.checks.remove(member);
@@ -259,6 +270,7 @@ impl State {
 
     /// `lua/park.lua`
     pub(super) fn park(&mut self, member: &Name, parking: &Parking, now_ms: u64) -> Option<Parked> {
+        self.changes.note(member);
         let Parking { kind, reason, stay } = parking;
         let (count, streak) = match self.take(member).or_else(|| self.ramp.take(member)) {
             Some(Count(count)) => (count, self.streaks.remove(member).unwrap_or_default()),
@@ -289,6 +301,7 @@ impl State {
     pub(super) fn ban(&mut self, bans: &[Ban], max_parked: u8, now_ms: u64) -> Vec<Change> {
         let mut changes = Vec::new();
         for Ban { member, reason, span } in bans {
+            self.changes.note(member);
             let (eligible, aside) = (self.eligible(), self.returns.len() + self.trials.len());
             let is_one_too_many = eligible <= 1 || (aside + 1) * 100 > usize::from(max_parked) * (eligible + aside);
             let count = if self.is_eligible(member) {
@@ -329,10 +342,12 @@ impl State {
 
     /// `lua/report.lua`
     pub(super) fn report(&mut self, reports: &[Report], care: &Care, now_ms: u64) -> Vec<Change> {
-        self.failures.remove_to(now_ms.saturating_sub(HOUR_MS) * 1000);
+        let changes = &mut self.changes;
+        self.failures.remove_to(now_ms.saturating_sub(HOUR_MS) * 1000, |member| changes.note(member));
         let mut changes = Vec::new();
         let mut start = None;
         for Report { member, outcome, luck } in reports {
+            self.changes.note(member);
             match outcome {
                 Outcome::Served => {
                     self.failures.remove(member);
@@ -408,6 +423,7 @@ impl State {
         let is_free = |member: &&Name| !host.is_some_and(|host| host.has(member, now_ms));
         let member = self.trials.to(now_ms).take(8).find(is_free)?.clone();
         let more = self.trials.to(now_ms).nth(1).is_some();
+        self.changes.note(&member);
         let until = now_ms.saturating_add(lease.as_millis().try_into().unwrap_or(u64::MAX));
         if let Some(record) = self.parked.get_mut(&member) {
             record.count = Count(record.count).raised(&member).0;
@@ -438,6 +454,7 @@ impl State {
             if self.checks.get(&member).is_none_or(|due| due > now_ms + 2 * every_ms) {
                 // Spread over the period.
                 let part = RandomState::new().hash_one(&member) % every_ms.max(1);
+                self.changes.note(&member);
                 self.checks.put(&member, now_ms + part);
             }
         }
@@ -449,6 +466,7 @@ impl State {
         let due: Vec<Name> = self.checks.to(now_ms).take(most).cloned().collect();
         let mut claimed = Vec::with_capacity(due.len());
         for member in due {
+            self.changes.note(&member);
             let is_eligible = self.is_eligible(&member);
             let due_ms = self.checks.get(&member).unwrap_or(now_ms);
             if is_eligible || self.trials.get(&member).is_some() {
@@ -467,6 +485,7 @@ impl State {
         let mut changes = Vec::new();
         let mut start = None;
         for Checked { member, due_ms, finding, luck } in checks {
+            self.changes.note(member);
             if self.checks.get(member).is_some() {
                 // In step with its first turn, so that periods do not drift.
                 let next = now_ms + every_ms - now_ms.saturating_sub(*due_ms) % every_ms;
@@ -538,6 +557,7 @@ impl State {
         }
         let start = self.start(initial);
         for member in left {
+            self.changes.note(&member);
             if let Some(count) = self.ramp.take(&member) {
                 self.put_new(&member, start.map_or(count, |start| start.placed(&member).max(count)));
             }
@@ -552,7 +572,12 @@ impl State {
 
     /// `lua/forgive.lua`
     pub(super) fn forgive(&mut self, members: &[Name]) -> u64 {
-        members.iter().filter(|&member| self.streaks.remove(member).is_some()).count() as u64
+        let mut forgiven = 0;
+        for member in members {
+            self.changes.note(member);
+            forgiven += u64::from(self.streaks.remove(member).is_some());
+        }
+        forgiven
     }
 
     /// `lua/propose.lua`
@@ -566,6 +591,7 @@ impl State {
         if is_eligible || self.parked.contains_key(member) || self.is_candidate(member) {
             return false;
         }
+        self.changes.note(member);
         self.candidates.insert(member.clone(), now_ms);
         true
     }
@@ -584,6 +610,7 @@ impl State {
         let mut accepted = 0;
         for member in members {
             if self.candidates.remove(member).is_some() {
+                self.changes.note(member);
                 accepted += u64::from(self.enter_new(member, initial, start));
             }
         }
@@ -594,6 +621,7 @@ impl State {
     pub(super) fn reject(&mut self, members: &[Name], again_ms: Option<u64>) -> u64 {
         let mut rejected = 0;
         for member in members {
+            self.changes.note(member);
             let was_there = match again_ms {
                 None => self.candidates.remove(member).is_some(),
                 Some(again) => self.candidates.get_mut(member).map(|due| *due = again).is_some(),
@@ -616,6 +644,7 @@ impl State {
         if load.most > 0 && load.of(&member) >= load.most.saturating_mul(count::weight(&member).into()) {
             return Err(PoolError::AtLimit);
         }
+        self.changes.note(&member);
         self.take(&member);
         self.hold(&member);
         self.put(member.clone(), count.raised(&member));
@@ -641,6 +670,7 @@ impl State {
         let period = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1);
         let Some(last) = self.decayed_ms.filter(|&last| last <= now_ms) else {
             self.decayed_ms = Some(now_ms);
+            self.changes.note_all();
             return 0;
         };
         let periods = (now_ms - last) / period;
@@ -667,6 +697,7 @@ impl State {
 
     /// Changes all counts; whether a member is in the set is the last argument.
     fn change_counts(&mut self, change: impl Fn(&Name, f64, bool) -> f64) {
+        self.changes.note_all();
         for (count, member) in std::mem::take(&mut self.order) {
             self.take(&member);
             let changed = Count(change(&member, count.0, true));
@@ -699,6 +730,7 @@ impl State {
     /// `lua/bring_back.lua`: how often in a row it was set aside, if it was. What `start` was asked for by `initial`.
     fn bring_back(&mut self, member: &Name, initial: Initial, start: Option<Count>) -> Option<u32> {
         let record = self.unpark(member)?;
+        self.changes.note(member);
         let own = Count(record.count);
         let count = match start {
             Some(_) if initial == Initial::Ramp => own,
@@ -752,7 +784,7 @@ impl State {
         is_new
     }
 
-    fn put(&mut self, member: Name, count: Count) {
+    pub(super) fn put(&mut self, member: Name, count: Count) {
         if let Some(load) = &mut self.load {
             load.order.insert((load.share(&member), count, member.clone()));
         }

@@ -7,11 +7,8 @@ use fred::prelude::Value;
 use super::reply::{nonsense, number, string, strings};
 use super::{CHUNK, LOOKUP, Redis, scripts};
 use crate::member::Name;
-use crate::pool::verify::{Context, Place, Rule, Standing, Survey, Verdict};
+use crate::pool::verify::{Context, LOWEST, Place, Rule, Standing, Survey, Verdict};
 use crate::pool::{Entry, PoolError};
-
-/// So many of the lowest are shown.
-const LOWEST: i64 = 5;
 
 impl Redis {
     /// See [`crate::pool::Pool::verify`].
@@ -84,7 +81,7 @@ impl Redis {
             }
             cursor = next;
         }
-        survey.lowest(self.lowest(key, LOWEST).await?);
+        survey.lowest(self.lowest(key, LOWEST as i64).await?);
         Ok(())
     }
 
