@@ -11,6 +11,7 @@ mod mistake;
 mod policy;
 mod proxies;
 mod reader;
+mod rules;
 mod source;
 mod store;
 mod value;
@@ -30,6 +31,7 @@ use crate::ban::Rule;
 use crate::fetch::Url;
 use crate::member;
 use crate::pool::{Decay, Initial, PerHost, Policy, Prefetch};
+use crate::rules::Rules;
 use reader::{Document, Reader};
 
 /// Read when no `--config` is given and the working directory has it.
@@ -117,6 +119,8 @@ pub struct Pool {
     pub ban: Vec<Rule>,
     /// Lists that the pool is kept in step with, each with a name of its own.
     pub sources: Vec<PoolSource>,
+    /// What is asked of candidates, and of members that are checked.
+    pub rules: Rules,
 }
 
 /// `[upstream]`: the side towards upstream proxies.
@@ -385,7 +389,8 @@ fn read(reader: &mut Reader<'_>) -> Config {
             max_age: reader.key("pool.prefetch_max_age", PREFETCH_MAX_AGE, value::timeout),
         },
         ban: reader.each("pool.ban", ban::read),
-        sources: sources(reader),
+        sources: Vec::new(),
+        rules: rules::read(reader),
     };
     let upstream = Upstream {
         dial_timeout: reader.key("upstream.dial_timeout", DIAL_TIMEOUT, value::timeout),
@@ -410,15 +415,19 @@ fn read(reader: &mut Reader<'_>) -> Config {
         timeout: reader.key("health.timeout", HEALTH_TIMEOUT, value::timeout),
         parallel: reader.key("health.parallel", HEALTH_PARALLEL, value::whole(1..=MAX_PARALLEL)),
     };
+    let pool = Pool { sources: sources(reader, health.url.is_some()), ..pool };
     let log = Log { requests: reader.key("log.requests", false, value::switch) };
     Config { gateway, pool, upstream, retry, health, log }
 }
 
-/// Names are those of keys in the store, so no two sources may share one.
-fn sources(reader: &mut Reader<'_>) -> Vec<PoolSource> {
+/// Names are those of keys in the store, so no two sources may share one. `may_judge`: there is a page to try candidates with.
+fn sources(reader: &mut Reader<'_>, may_judge: bool) -> Vec<PoolSource> {
     let mut names = HashSet::new();
     reader.each("pool.sources", |entry| {
         let source = PoolSource::read(entry)?;
+        if source.candidates && !may_judge {
+            entry.mistake("candidates", "candidates are judged by what they answer; name a judge in health.url");
+        }
         if names.len() >= MAX_SOURCES {
             entry.mistake("", format!("is one too many: there may be {MAX_SOURCES}"));
         }
@@ -531,6 +540,7 @@ impl fmt::Debug for Pool {
             .field("prefetch", &self.prefetch)
             .field("ban", &self.ban)
             .field("sources", &self.sources)
+            .field("rules", &self.rules)
             .finish()
     }
 }

@@ -11,7 +11,9 @@
 //! Not here: what counts as a failure, and the counting itself ([`Pool::report`]). Bounds: `MOST_SUSPECTS` members
 //! remembered, `MOST_TRIALS` trials at once. Cost: a load per request; a success looks a member up while any has failed.
 
+mod candidates;
 mod checks;
+mod examiner;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -22,7 +24,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
+use candidates::Candidates;
 use checks::Checks;
+use examiner::Examiner;
 
 use crate::ban::Bans;
 use crate::config::Config;
@@ -57,7 +61,9 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 /// What the workers of one gateway have seen of its members, and what it knows from other gateways.
 pub struct Watch {
     care: Care,
+    examiner: Option<Arc<Examiner>>,
     checks: Option<Checks>,
+    candidates: Option<Candidates>,
     /// How long a trial may take.
     lease: Duration,
     /// Whether a success is of interest.
@@ -114,9 +120,12 @@ impl Watch {
             max_parked: health.max_parked,
             restore: config.pool.restore,
         };
+        let examiner = Examiner::new(config).map(Arc::new);
         Self {
             care,
-            checks: Checks::new(config, care),
+            checks: Checks::new(config, care, &examiner),
+            candidates: Candidates::new(config, &examiner),
+            examiner,
             lease: config.upstream.dial_timeout + config.upstream.response_timeout + TRIAL_MARGIN,
             is_listening: AtomicBool::new(false),
             is_due: AtomicBool::new(false),
@@ -226,7 +235,17 @@ impl Watch {
                 checks.run(pool, self).await;
             }
         };
-        tokio::join!(self.report(pool), self.look(pool), self.bans.run(pool, self), checks);
+        let candidates = async {
+            if let Some(candidates) = &self.candidates {
+                candidates.run(pool).await;
+            }
+        };
+        let examiner = async {
+            if let Some(examiner) = &self.examiner {
+                examiner.run().await;
+            }
+        };
+        tokio::join!(self.report(pool), self.look(pool), self.bans.run(pool, self), checks, candidates, examiner);
     }
 
     async fn report(&self, pool: &Pool) {

@@ -12,7 +12,8 @@
 //! - `tunnel` is for CONNECT, and `splice` for its bulk;
 //! - [`fetch`] goes the same way for the gateway's own sake, to get a page, and [`probe`] to try a member: what it asks is a
 //!   [`judge`];
-//! - [`health`] takes note of members that fail, so that they are set aside, and [`ban`] of answers that say so;
+//! - [`health`] takes note of members that fail, so that they are set aside, and judges candidates by
+//!   [`rules`], [`ban`] of answers that say so;
 //! - `retry` and `error` say what happens when that fails, `record` writes the line about it;
 //! - beside all that, `sources` keeps the pool in step with lists, and `upkeep` does what it needs now and then.
 //!
@@ -60,6 +61,7 @@ mod upstream;
 
 pub mod ban;
 pub mod health;
+pub mod rules;
 
 mod error;
 mod record;

@@ -110,6 +110,21 @@ impl Member {
         matches!(self.kind, Kind::Direct { .. })
     }
 
+    /// The scheme of its URL, or of a chain's last hop.
+    pub(crate) fn scheme(&self) -> &'static str {
+        match &self.kind {
+            Kind::Http { tls: None, .. } => "http",
+            Kind::Http { tls: Some(_), .. } => "https",
+            Kind::Socks { protocol, .. } => match protocol {
+                Socks::V4 => "socks4",
+                Socks::V4a => "socks4a",
+                Socks::V5 => "socks5",
+                Socks::V5h => "socks5h",
+            },
+            Kind::Direct { .. } => "direct",
+        }
+    }
+
     /// The value of `Proxy-Authorization` for this upstream proxy, or a chain's last hop, marked sensitive.
     pub(crate) fn proxy_authorization(&self) -> Option<&HeaderValue> {
         match &self.kind {

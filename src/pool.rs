@@ -20,6 +20,7 @@ pub mod redis;
 
 mod ahead;
 mod ban;
+mod candidate;
 mod check;
 mod count;
 mod lease;
@@ -34,6 +35,7 @@ use std::time::Duration;
 
 pub use ahead::Prefetch;
 pub use ban::{Ban, BannedBy, HostBan};
+pub use candidate::{Judged, Judging, Memory, Opinion, Rejection};
 pub use check::{Check, Checked, Finding, Rounds, Walk};
 #[cfg(test)]
 pub(crate) use count::weight;
@@ -504,6 +506,114 @@ impl Pool {
         match self {
             Self::Embedded(pool) => Ok(pool.reject(members, again)),
             Self::Redis(pool) => pool.reject(members, again).await,
+        }
+    }
+
+    /// The names of all sources that the pool remembers.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn sources(&self) -> Result<Vec<String>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.source_names()),
+            Self::Redis(pool) => pool.source_names().await,
+        }
+    }
+
+    /// Forgets a source and the verdicts on what it named. With `remove`, members leave the pool that no other source names;
+    /// without, only candidates do.
+    ///
+    /// # Errors
+    /// See [`PoolError`]; a part of what it named may have been forgotten. Doing it again does no harm.
+    pub async fn drop_source(&self, name: &str, remove: bool) -> Result<Dropped, PoolError> {
+        let reading = self.begin_reading(name, Initial::Min).await?;
+        let mut dropped = Dropped::default();
+        loop {
+            let members = self.missing(&reading, 1_000).await?;
+            if members.is_empty() {
+                break;
+            }
+            let Dropped { forgotten, removed } = self.forget(&reading, &members, remove).await?;
+            dropped.forgotten += forgotten;
+            dropped.removed += removed;
+            match self {
+                Self::Embedded(pool) => pool.lose_memory(&members, true),
+                Self::Redis(pool) => pool.lose_memory(&members, true).await?,
+            }
+        }
+        match self {
+            Self::Embedded(pool) => pool.forget_source(name),
+            Self::Redis(pool) => pool.forget_source(name).await?,
+        }
+        Ok(dropped)
+    }
+
+    /// Takes candidates that are due to be judged, at most so many, due first in front; until [`Pool::judged`] has heard what was
+    /// found, nobody else gets them, for no longer than `lease`. `by` is what they are judged by, in one word.
+    ///
+    /// Verdicts that were given by something else are void: when one begins (`is_new`) that judges by something new, all
+    /// candidates are due again. From then on whoever judges by what was before gets `None`.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn claim_candidates(
+        &self,
+        most: usize,
+        lease: Duration,
+        by: &str,
+        is_new: bool,
+    ) -> Result<Option<Vec<Name>>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.claim_candidates(most, lease, by, is_new)),
+            Self::Redis(pool) => pool.claim_candidates(most, lease, by, is_new).await,
+        }
+    }
+
+    /// Takes note of what was found about candidates, at most 1,000; who passed enters the set. Returns those.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn judged(&self, judged: &[Judged], judging: &Judging) -> Result<Vec<Name>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.judged(judged, judging)),
+            Self::Redis(pool) => pool.judged(judged, judging).await,
+        }
+    }
+
+    /// The verdicts on candidates that were rejected.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn rejections(&self) -> Result<HashMap<Name, Rejection>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.rejections()),
+            Self::Redis(pool) => pool.rejections().await,
+        }
+    }
+
+    /// Remembers whether members, candidates too, have passed a check (`None`: there was none), and tells what is remembered of
+    /// each.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn tally(&self, checks: &[(Name, Option<bool>)]) -> Result<Vec<Memory>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.tally(checks)),
+            Self::Redis(pool) => pool.tally(checks).await,
+        }
+    }
+
+    /// Remembers where members are, as lists say; until they are removed.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn note_countries(&self, countries: &[(Name, String)]) -> Result<(), PoolError> {
+        match self {
+            Self::Embedded(pool) => {
+                pool.note_countries(countries);
+                Ok(())
+            }
+            Self::Redis(pool) => pool.note_countries(countries).await,
         }
     }
 

@@ -91,7 +91,7 @@ async fn keep_all(config: &config::Pool, pool: &Pool, read_once: mpsc::Sender<()
     let configured: Arc<HashSet<Name>> = Arc::new(config.proxies.iter().cloned().collect());
     let mut tasks = tokio::task::JoinSet::new();
     for source in &config.sources {
-        let reader = Reader::new(source.clone(), pool.clone(), config.initial, configured.clone(), readings.clone());
+        let reader = Reader::new(source.clone(), pool.clone(), config, configured.clone(), readings.clone());
         tasks.spawn(keep(source.clone(), reader, read_once.clone()));
     }
     drop(read_once);

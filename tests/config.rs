@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use evenkeel::ban::{Field, Pattern, Rule, Scope};
 use evenkeel::config::{Config, Gateway, Gone, Health, Log, Place, ProxyStatus, Retry, Sources, Store, Upstream};
+use evenkeel::list::Protocol;
 use evenkeel::pool::{Concurrency, Decay, Initial, Policy};
+use evenkeel::probe::Anonymity;
+use evenkeel::rules::{Connect, Rules};
 
 /// The files of one folder; a folder that is empty or was moved tests nothing.
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -95,6 +98,19 @@ fn every_key_reaches_its_place() {
     assert_eq!(config.pool.decay, Some(Decay { keep: 0.995, period: Duration::from_secs(36 * 3600) }));
     let concurrency = Concurrency { max_in_flight: 14, heartbeat: secs(15) };
     assert_eq!(config.pool.policy, Policy::LeastConcurrent(concurrency));
+    let rules = Rules {
+        checked_within: secs(16),
+        max_latency: Some(secs(17)),
+        countries: vec!["DE".into(), "FR".into()],
+        not_countries: vec!["US".into()],
+        anonymity: Some(Anonymity::Anonymous),
+        connect: Some(Connect::To("shop.example:443".parse().unwrap())),
+        max_failures: Some(18),
+        protocols: vec![Protocol::Socks5h, Protocol::Http],
+        pause: secs(19),
+        max_pause: secs(20),
+    };
+    assert_eq!(config.pool.rules, rules);
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod state;
 mod verify;
 
 mod bans;
+mod candidates;
 mod checks;
 mod fetch;
 mod health;

@@ -19,7 +19,7 @@ use crate::config::{self, Config, Flags, Store};
 use crate::list;
 use crate::member::{self, Member, Name};
 use crate::pool::embedded::{Embedded, KeepError, Keeper, peek};
-use crate::pool::{Ban, HostBan, Kind, Parking, Pool, PoolError, Rebased, Stay};
+use crate::pool::{Ban, Dropped, HostBan, Kind, Parking, Pool, PoolError, Rebased, Stay};
 
 #[derive(Args)]
 pub(super) struct PoolArgs {
@@ -105,6 +105,15 @@ enum Verb {
     },
     /// Add the upstream proxies of a list, in whatever form it comes; counts that exist are kept
     Import(import::ImportArgs),
+    /// Forget a source: what it named leaves the pool, unless another source names it
+    Drop {
+        /// As in `[[pool.sources]]`, which must not name it any more
+        #[arg(value_name = "SOURCE")]
+        source: String,
+        /// Members stay; only candidates leave
+        #[arg(long)]
+        keep: bool,
+    },
     /// Subtract the lowest count from all, so that counts are small again and as far apart as they were
     Rebase,
     /// Tell how far counts are apart, how far they may be, and what is wrong; exits with 65 if anything is
@@ -199,6 +208,7 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
             let names = names.map_err(|why| Exit::new(USAGE, why))?;
             add(pool, config, &names, json).await
         }
+        Verb::Drop { source, keep } => drop_source(pool, &source, !keep, json).await,
         Verb::Import(args) => import::import(args, pool, config.pool.initial, json).await,
         Verb::Remove { urls } => {
             let asked = urls.len();
@@ -308,6 +318,17 @@ async fn named(pool: &Pool, urls: Vec<String>) -> Result<Vec<Name>, PoolError> {
         members.retain(|member| seen.insert(member.clone()));
     }
     Ok(members)
+}
+
+async fn drop_source(pool: &Pool, source: &str, remove: bool, json: bool) -> Result<Vec<u8>, Exit> {
+    let sources = pool.sources().await.map_err(unavailable)?;
+    if !sources.iter().any(|name| name == source) {
+        let known = if sources.is_empty() { "none".to_owned() } else { format!("{sources:?}") };
+        return Err(Exit::new(USAGE, format!("there is no source {source:?} in the pool; there are {known}")));
+    }
+    let Dropped { forgotten, removed } = pool.drop_source(source, remove).await.map_err(unavailable)?;
+    let report = json!({"forgotten": forgotten, "removed": removed});
+    Ok(say(json, &report, &format!("forgotten {forgotten}, removed {removed}")))
 }
 
 /// What was done to how many members, and how many of those `asked` for it was not.

@@ -3,6 +3,7 @@
 //! The schema asks for its keys one by one; when it is through, [`Reader::finish`] knows every key there is, and so
 //! which of those that were given mean nothing.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
@@ -98,8 +99,9 @@ impl<'a> Document<'a> {
     }
 
     fn get(&'a self, key: &'static str) -> Option<Given<'a>> {
-        let (table, name) = key.split_once('.')?;
-        let (at, value) = self.root.get(table)?.get_ref().as_table()?.get_key_value(name)?;
+        let (tables, name) = split(key);
+        let inside = tables.split('.').try_fold(&self.root, |table, name| table.get(name)?.get_ref().as_table())?;
+        let (at, value) = inside.get_key_value(name)?;
         let line = Some(self.line(at.span().start));
         Some(Given { source: self.name, line, key, value: Value::Toml(value.get_ref()) })
     }
@@ -218,28 +220,29 @@ impl<'a> Reader<'a> {
     }
 
     fn refuse_unknown_keys(&mut self, document: &Document<'_>) {
-        for (table, value) in &document.root {
-            let name = table.get_ref().as_ref();
-            let mut refuse = |offset: usize, key: &str, why: String| {
-                let line = Some(document.line(offset));
-                self.mistakes.push(Mistake::new(document.name, line, &masked(key), why));
+        self.refuse_unknown_keys_of(document, "", &document.root);
+    }
+
+    /// Of one table; `outer` is its name.
+    fn refuse_unknown_keys_of(&mut self, document: &Document<'_>, outer: &str, entries: &DeTable<'_>) {
+        for (key, value) in entries {
+            let name = match outer {
+                "" => key.get_ref().to_string(),
+                outer => format!("{outer}.{}", key.get_ref()),
             };
-            let is_known = tables(&self.keys).any(|known| known == name);
-            match (value.get_ref(), is_known) {
-                (DeValue::Table(entries), true) => {
-                    for (key, _) in entries {
-                        let full = format!("{name}.{}", key.get_ref());
-                        if !self.keys.contains(&full.as_str()) {
-                            refuse(key.span().start, &full, unknown_key(&self.keys, &full));
-                        }
-                    }
+            let is_table = tables(&self.keys).any(|known| known == name);
+            let why = match value.get_ref() {
+                DeValue::Table(inner) if is_table => {
+                    self.refuse_unknown_keys_of(document, &name, inner);
+                    continue;
                 }
-                (DeValue::Table(_), false) => refuse(table.span().start, name, unknown_table(&self.keys, name)),
-                (_, true) => {
-                    refuse(table.span().start, name, format!("is a table; write [{name}], and its keys below"))
-                }
-                (_, false) => refuse(table.span().start, name, unknown_key(&self.keys, name)),
-            }
+                _ if self.keys.contains(&name.as_str()) => continue,
+                DeValue::Table(_) if outer.is_empty() => unknown_table(&self.keys, &name),
+                _ if is_table => format!("is a table; write [{name}], and its keys below"),
+                _ => unknown_key(&self.keys, &name),
+            };
+            let line = Some(document.line(key.span().start));
+            self.mistakes.push(Mistake::new(document.name, line, &masked(&name), why));
         }
     }
 
@@ -350,8 +353,8 @@ fn variable(key: &str) -> String {
 
 /// The tables of the schema, in its order.
 fn tables<'k>(keys: &'k [&'static str]) -> impl Iterator<Item = &'static str> + use<'k> {
-    let mut last = "";
-    keys.iter().map(|key| split(key).0).filter(move |table| std::mem::replace(&mut last, table) != *table)
+    let mut seen = HashSet::new();
+    keys.iter().map(|key| split(key).0).filter(move |table| seen.insert(*table))
 }
 
 fn unknown_table(keys: &[&'static str], name: &str) -> String {
@@ -386,7 +389,7 @@ fn nearest_key(keys: &[&'static str], name: &str) -> Option<&'static str> {
 
 /// Table and rest; a key outside every table has an empty one.
 fn split(key: &str) -> (&str, &str) {
-    key.split_once('.').unwrap_or(("", key))
+    key.rsplit_once('.').unwrap_or(("", key))
 }
 
 /// A third of the letters may be wrong, and in a short name two.

@@ -90,9 +90,6 @@ impl PoolSource {
             may_be_empty: entry.key("may_be_empty", false, value::switch),
             candidates: entry.key("candidates", false, value::switch),
         };
-        if source.candidates {
-            entry.mistake("candidates", "this version cannot judge candidates by itself yet; leave it out");
-        }
         let (place, shown) = match (file, url) {
             (Some(file), None) => {
                 if via.is_some() {

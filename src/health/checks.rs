@@ -6,7 +6,7 @@
 //!
 //! A failure counts only while the page that is asked for is known to answer: some member has got it meanwhile, or it answers
 //! this machine directly. And not when more of the eligible members fail than may be set aside: then it is rather the page that
-//! refuses them.
+//! refuses them. Who passes must also meet the rules of the pool.
 //!
 //! Bounds: `health.parallel` probes at once, and as many verdicts. Cost: a script call for up to 64 checks, and one for their
 //! verdicts.
@@ -15,14 +15,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, sleep};
 
+use super::examiner::Examiner;
 use super::{BATCH, COMPLAIN_EVERY, LOOK_SELDOM, Watch, luck};
 use crate::config::Config;
 use crate::member::{self, Member};
-use crate::pool::{Check, Checked, Finding, Pool, Rounds, Walk};
-use crate::probe::{Fault, Judge, Verdict, probe};
+use crate::pool::{Check, Checked, Finding, Memory, Pool, Rounds, Walk};
+use crate::probe::Verdict;
+use crate::rules::Ruling;
 
 /// Checks taken with one call.
 const CLAIM: usize = 64;
@@ -41,23 +43,17 @@ const MARGIN: Duration = Duration::from_secs(2);
 
 /// What one gateway does for the checks.
 pub(crate) struct Checks {
-    judge: Arc<Judge>,
+    examiner: Arc<Examiner>,
     rounds: Rounds,
-    timeout: Duration,
     parallel: usize,
 }
 
 impl Checks {
     /// `None`: there is nothing to check, or never.
-    pub(super) fn new(config: &Config, care: crate::pool::Care) -> Option<Self> {
+    pub(super) fn new(config: &Config, care: crate::pool::Care, examiner: &Option<Arc<Examiner>>) -> Option<Self> {
         let health = &config.health;
-        let url = health.url.clone().filter(|_| !health.every.is_zero())?;
-        Some(Self {
-            judge: Arc::new(Judge::lenient(url)),
-            rounds: Rounds { every: health.every, care },
-            timeout: health.timeout,
-            parallel: health.parallel,
-        })
+        let examiner = examiner.clone().filter(|_| !health.every.is_zero())?;
+        Some(Self { examiner, rounds: Rounds { every: health.every, care }, parallel: health.parallel })
     }
 
     /// Goes on for ever.
@@ -88,7 +84,7 @@ impl Checks {
 
     async fn check(&self, pool: &Pool, found: mpsc::Sender<(Check, Verdict)>) {
         let places = Arc::new(Semaphore::new(self.parallel));
-        let lease = 2 * self.timeout + MARGIN;
+        let lease = 2 * self.examiner.timeout + MARGIN;
         loop {
             // A call for a few at a time would be many calls.
             let _ = places.acquire_many((self.parallel / 4).clamp(1, CLAIM) as u32).await;
@@ -101,7 +97,8 @@ impl Checks {
             let is_more = claimed.len() == most;
             for check in claimed {
                 let Ok(place) = places.clone().try_acquire_owned() else { break };
-                tokio::spawn(try_one(check, self.judge.clone(), self.timeout, found.clone(), place));
+                let name = check.member.clone();
+                tokio::spawn(self.examiner.clone().try_one(check, name, found.clone(), place));
             }
             if !is_more {
                 sleep(self.tick()).await;
@@ -115,7 +112,7 @@ impl Checks {
         let mut complained = None;
         while verdicts.recv_many(&mut batch, BATCH).await > 0 {
             for (check, verdict) in &batch {
-                evidence.add(check, verdict, self.timeout);
+                evidence.add(check, verdict, &self.examiner);
             }
             let fails = batch.iter().any(|(_, verdict)| is_failure(verdict));
             let doubt = if fails { evidence.doubt(self).await } else { None };
@@ -125,11 +122,18 @@ impl Checks {
                 evidence.complained = Some(Instant::now());
                 tracing::warn!("checks set nobody aside: {doubt}");
             }
+            let tried = batch.iter().map(|(check, verdict)| (&check.member, verdict));
+            let memories = self.examiner.recall(pool, tried, doubt.is_some()).await.unwrap_or_else(|error| {
+                tracing::debug!(%error, "could not see what is remembered of members");
+                Vec::new()
+            });
+            let mut memories = memories.into_iter();
             let checks: Vec<Checked> = batch
                 .drain(..)
                 .map(|(check, verdict)| {
+                    let memory = memories.next();
                     let finding = match verdict.fault {
-                        None => Finding::Healthy,
+                        None => self.finding(&check, &verdict, memory),
                         Some(fault) if doubt.is_some() || fault.is_own() => {
                             tracing::debug!(proxy = member::masked(&check.member), %fault, "a check failed, and shows nothing");
                             Finding::Unknown
@@ -146,22 +150,20 @@ impl Checks {
             }
         }
     }
-}
 
-async fn try_one(
-    check: Check,
-    judge: Arc<Judge>,
-    within: Duration,
-    found: mpsc::Sender<(Check, Verdict)>,
-    place: OwnedSemaphorePermit,
-) {
-    let verdict = match Member::parse(&check.member) {
-        Ok(member) => probe(&member, &judge, within).await,
-        Err(why) => Verdict { fault: Some(Fault::malformed(&why)), ..Verdict::default() },
-    };
-    // The place is free when the verdict is on its way, so there are never more of those than places.
-    let _ = found.send((check, verdict)).await;
-    drop(place);
+    /// Of a member that has got the page. `memory`: `None` if it cannot be had.
+    fn finding(&self, check: &Check, verdict: &Verdict, memory: Option<Memory>) -> Finding {
+        let Self { examiner, .. } = self;
+        if !examiner.rules.are_any() {
+            return Finding::Healthy;
+        }
+        let (Some(memory), Ok(member)) = (memory, Member::parse(&check.member)) else { return Finding::Unknown };
+        match examiner.rules.judge(&member, verdict, &memory, examiner.knows_us()) {
+            Ruling::Meets => Finding::Healthy,
+            Ruling::Breaks(why) => Finding::Unhealthy(why),
+            Ruling::Unclear => Finding::Unknown,
+        }
+    }
 }
 
 fn is_failure(verdict: &Verdict) -> bool {
@@ -171,8 +173,6 @@ fn is_failure(verdict: &Verdict) -> bool {
 /// What speaks for the page that is asked for, and against it.
 #[derive(Default)]
 struct Evidence {
-    /// When it was last seen to answer, through anyone or directly.
-    answered: Option<Instant>,
     /// The last verdicts on eligible members, whether each failed.
     sample: VecDeque<(Instant, bool)>,
     failed: usize,
@@ -180,10 +180,10 @@ struct Evidence {
 }
 
 impl Evidence {
-    fn add(&mut self, check: &Check, verdict: &Verdict, within: Duration) {
-        let now = Instant::now();
+    fn add(&mut self, check: &Check, verdict: &Verdict, examiner: &Examiner) {
+        let (now, within) = (Instant::now(), examiner.timeout);
         if verdict.is_reachable() {
-            self.answered = Some(now);
+            examiner.has_answered();
         }
         if check.is_eligible {
             self.sample.push_back((now, is_failure(verdict)));
@@ -208,16 +208,6 @@ impl Evidence {
                 self.failed
             ));
         }
-        if self.answered.is_none_or(|at| at.elapsed() > checks.timeout) {
-            let direct = timeout(checks.timeout, probe(&Member::direct(), &checks.judge, checks.timeout)).await;
-            match direct {
-                Ok(Verdict { fault: None, .. }) => self.answered = Some(Instant::now()),
-                Ok(Verdict { fault: Some(fault), .. }) => {
-                    return Some(format!("health.url does not answer this machine either ({fault})"));
-                }
-                Err(_) => return Some("health.url does not answer this machine either".to_owned()),
-            }
-        }
-        None
+        checks.examiner.doubt().await
     }
 }

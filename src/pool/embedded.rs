@@ -6,6 +6,7 @@
 //! call.
 
 mod bans;
+mod candidates;
 mod changes;
 mod file;
 mod keeper;
@@ -102,7 +103,9 @@ impl Embedded {
 
     /// See [`super::Pool::remove`].
     pub(super) fn remove(&self, members: &[Name]) -> u64 {
-        self.state().remove(members)
+        let removed = self.state().remove(members);
+        self.lose_memory(members, true);
+        removed
     }
 
     /// See [`super::Pool::park`].

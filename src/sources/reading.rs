@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::watch::Stamp;
-use crate::config::{Gone, Place, PoolSource};
+use crate::config::{self, Gone, Place, PoolSource};
 use crate::fetch::{self, Fetched, Limits, Page, Validators};
 use crate::list::{List, Outcome, Protocol};
 use crate::member::{Member, Name};
@@ -44,6 +44,8 @@ pub(super) struct Reader {
     source: PoolSource,
     pool: Pool,
     initial: Initial,
+    /// Whether the pool is told what the list says of countries.
+    keeps_countries: bool,
     /// Members that stay whatever becomes of the list.
     configured: Arc<HashSet<Name>>,
     /// A permit is held while a list is read.
@@ -81,6 +83,9 @@ pub(super) struct Found {
     shown: Vec<String>,
 }
 
+/// Members, each with its country if the list says it.
+type Part = Vec<(Name, Option<String>)>;
+
 /// What the thread that reads has to say at the end.
 struct Parsed {
     found: Found,
@@ -109,11 +114,13 @@ impl Reader {
     pub(super) fn new(
         source: PoolSource,
         pool: Pool,
-        initial: Initial,
+        config: &config::Pool,
         configured: Arc<HashSet<Name>>,
         readings: Arc<Semaphore>,
     ) -> Self {
-        Self { source, pool, initial, configured, readings, known: None, stuck: None }
+        let keeps_countries = source.candidates && config.rules.need_country();
+        let initial = config.initial;
+        Self { source, pool, initial, keeps_countries, configured, readings, known: None, stuck: None }
     }
 
     /// Reads the list and brings the pool into step with it.
@@ -137,7 +144,7 @@ impl Reader {
             Place::File(path) => {
                 let _permit = self.readings.clone().acquire_owned().await.expect("never closed");
                 let (max_bytes, scheme, most) = self.bounds();
-                let start = move |parts: mpsc::Sender<Vec<Name>>| read_file(&path, max_bytes, scheme, most, &parts);
+                let start = move |parts: mpsc::Sender<Part>| read_file(&path, max_bytes, scheme, most, &parts);
                 (self.take(start, async { Ok(()) }, &mut reading, found).await?, None)
             }
             Place::Page(url, via) => {
@@ -154,7 +161,7 @@ impl Reader {
                 let (_, scheme, most) = self.bounds();
                 let (sender, pieces) = mpsc::channel(AHEAD);
                 let input = BufReader::with_capacity(BUFFER, Pieces { pieces, piece: Bytes::new(), is_over: false });
-                let start = move |parts: mpsc::Sender<Vec<Name>>| read_list(input, scheme, most, &parts);
+                let start = move |parts: mpsc::Sender<Part>| read_list(input, scheme, most, &parts);
                 (self.take(start, send_all(page, sender), &mut reading, found).await?, Some(version))
             }
         };
@@ -177,7 +184,7 @@ impl Reader {
     /// Has a thread read the list while `feed` gives it its input, and takes what it finds into the pool.
     async fn take(
         &mut self,
-        read: impl FnOnce(mpsc::Sender<Vec<Name>>) -> Parsed + Send + 'static,
+        read: impl FnOnce(mpsc::Sender<Part>) -> Parsed + Send + 'static,
         feed: impl Future<Output = Result<(), String>>,
         reading: &mut pool::Reading,
         found: &mut Found,
@@ -190,9 +197,10 @@ impl Reader {
         });
         let store = async {
             let mut added = 0;
-            while let Some(members) = parts.recv().await {
+            while let Some(part) = parts.recv().await {
                 let called = Instant::now();
-                match self.pool.take(reading, &members, self.source.candidates).await {
+                let members: Vec<Name> = part.iter().map(|(name, _)| name.clone()).collect();
+                match self.take_part(reading, &members, part).await {
                     Ok(entered) => added += entered,
                     Err(error) => {
                         // Nobody waits for what is not wanted any more.
@@ -224,6 +232,15 @@ impl Reader {
         // A page that breaks off is the cause of whatever the reader says.
         fed?;
         end.map_err(|error| error.to_string())
+    }
+
+    /// Where candidates are is known before they are judged.
+    async fn take_part(&self, reading: &mut pool::Reading, members: &[Name], part: Part) -> Result<u64, PoolError> {
+        if self.keeps_countries {
+            let known: Vec<_> = part.into_iter().filter_map(|(name, country)| Some((name, country?))).collect();
+            self.pool.note_countries(&known).await?;
+        }
+        self.pool.take(reading, members, self.source.candidates).await
     }
 
     /// Why a list that was read to its end takes nothing out of the pool.
@@ -295,13 +312,7 @@ impl Read for Pieces {
     }
 }
 
-fn read_file(
-    path: &Path,
-    max_bytes: u64,
-    scheme: Option<Protocol>,
-    most: u64,
-    parts: &mpsc::Sender<Vec<Name>>,
-) -> Parsed {
+fn read_file(path: &Path, max_bytes: u64, scheme: Option<Protocol>, most: u64, parts: &mpsc::Sender<Part>) -> Parsed {
     let opened = open(path);
     let (file, before) = match opened {
         Ok(opened) => opened,
@@ -350,7 +361,7 @@ impl<R: Read> Read for Bounded<R> {
 }
 
 /// Reads a list and hands its members on; stops when nobody wants them any more.
-fn read_list(input: impl BufRead, scheme: Option<Protocol>, most: u64, parts: &mpsc::Sender<Vec<Name>>) -> Parsed {
+fn read_list(input: impl BufRead, scheme: Option<Protocol>, most: u64, parts: &mpsc::Sender<Part>) -> Parsed {
     let mut found = Found::default();
     let mut part = Vec::with_capacity(CHUNK);
     let mut end = Ok(Ending::Whole);
@@ -369,7 +380,7 @@ fn read_list(input: impl BufRead, scheme: Option<Protocol>, most: u64, parts: &m
             }
             Outcome::Taken(listed) => {
                 found.taken += 1;
-                part.push(listed.member.name().clone());
+                part.push((listed.member.name().clone(), listed.country.clone()));
             }
             Outcome::Repeated(_) => found.repeated += 1,
             Outcome::Skipped(_) => {

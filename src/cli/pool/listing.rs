@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::member::{self, Name};
-use crate::pool::{BannedBy, Candidate, Entry, Parked, Policy, Pool, PoolError};
+use crate::pool::{BannedBy, Candidate, Entry, Parked, Policy, Pool, PoolError, Rejection};
 
 /// All members of a pool, by state.
 pub(super) struct Listing {
@@ -18,6 +18,7 @@ pub(super) struct Listing {
     candidates: Vec<Candidate>,
     /// Whom which hosts have banned, in their order.
     banned: HashMap<Name, Vec<BannedBy>>,
+    rejections: HashMap<Name, Rejection>,
     /// Where the policy counts that.
     in_flight: Option<HashMap<Name, u64>>,
     now_ms: u64,
@@ -26,7 +27,7 @@ pub(super) struct Listing {
 pub(super) async fn read(pool: &Pool, policy: Policy) -> Result<Listing, PoolError> {
     let (eligible, ramping) = (pool.list().await?, pool.ramping().await?);
     let (parked, candidates) = (pool.parked().await?, pool.candidates().await?);
-    let failures = pool.failures().await?;
+    let (failures, rejections) = (pool.failures().await?, pool.rejections().await?);
     let mut banned: HashMap<Name, Vec<BannedBy>> = HashMap::new();
     for one in pool.banned().await? {
         banned.entry(one.member.clone()).or_default().push(one);
@@ -34,7 +35,7 @@ pub(super) async fn read(pool: &Pool, policy: Policy) -> Result<Listing, PoolErr
     // Gateways may have another configuration than whoever asks here.
     let in_flight = Some(pool.in_flight().await?).filter(|some| policy != Policy::LeastUsed || !some.is_empty());
     let now_ms = now_ms();
-    Ok(Listing { eligible, ramping, failures, parked, candidates, banned, in_flight, now_ms })
+    Ok(Listing { eligible, ramping, failures, parked, candidates, rejections, banned, in_flight, now_ms })
 }
 
 impl Listing {
@@ -69,8 +70,12 @@ impl Listing {
             self.with_others(shown, member)
         });
         let candidates = self.candidates.iter().map(|Candidate { member, due_ms }| {
-            json!({"proxy": member::masked(member), "id": member::id(member), "count": 0, "state": "candidate",
-                "due_ms": due_ms})
+            let mut shown = json!({"proxy": member::masked(member), "id": member::id(member), "count": 0,
+                "state": "candidate", "due_ms": due_ms});
+            if let Some(Rejection { reason, in_a_row, .. }) = self.rejections.get(member) {
+                (shown["reason"], shown["in_a_row"]) = (json!(reason), json!(in_a_row));
+            }
+            shown
         });
         Value::Array(eligible.chain(parked).chain(candidates).collect())
     }
@@ -138,9 +143,16 @@ impl Listing {
             line(parked.allocations(), &parked.member, "parked", &self.told(parked));
         }
         for Candidate { member, due_ms } in &self.candidates {
-            let told = match due_ms.checked_sub(self.now_ms) {
-                Some(left @ 1..) => format!("  (to be looked at in {})", span(left)),
-                _ => "  (to be looked at)".to_owned(),
+            let when = match due_ms.checked_sub(self.now_ms) {
+                Some(left @ 1..) => format!("to be looked at in {}", span(left)),
+                _ => "to be looked at".to_owned(),
+            };
+            let told = match self.rejections.get(member) {
+                None => format!("  ({when})"),
+                Some(Rejection { reason, in_a_row, .. }) => {
+                    let times = if *in_a_row > 1 { format!("; {in_a_row} times in a row") } else { String::new() };
+                    format!("  (rejected: {}{times}; {when})", on_a_line(reason))
+                }
             };
             line(0.0, member, "candidate", &told);
         }
@@ -148,8 +160,7 @@ impl Listing {
     }
 
     fn told(&self, parked: &Parked) -> String {
-        // Somebody else may have written it: nothing in it may move a terminal's cursor.
-        let reason: String = parked.reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let reason = on_a_line(&parked.reason);
         let mut text = format!("  (set aside: {}, {reason}", parked.kind.as_str());
         if parked.since_ms > 0 {
             let _ = write!(text, "; {} ago", span(self.now_ms.saturating_sub(parked.since_ms)));
@@ -169,6 +180,11 @@ impl Listing {
 pub(super) fn whole(score: f64) -> Value {
     let is_whole = score.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&score);
     if is_whole { Value::from(score as u64) } else { Value::from(score) }
+}
+
+/// Somebody else may have written it: nothing in it may move a terminal's cursor.
+fn on_a_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A length of time in its two largest units.

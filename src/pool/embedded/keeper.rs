@@ -421,9 +421,8 @@ mod tests {
 
     /// Everybody, found by looking everywhere.
     fn everything(state: &State) -> BTreeMap<Name, Record> {
-        let ordered = [&state.failures, &state.trials, &state.checks];
-        let names = (state.parked.keys().chain(state.candidates.keys()))
-            .chain(state.streaks.keys())
+        let ordered = [&state.failures, &state.trials, &state.checks, &state.candidates];
+        let names = (state.parked.keys().chain(state.streaks.keys()))
             .chain(state.ramp.iter().map(|(member, _)| member))
             .chain(ordered.into_iter().flat_map(|order| order.from(0).map(|(_, member)| member)));
         let counted = state.list().into_iter().map(|entry| entry.member);

@@ -27,10 +27,10 @@ impl Order {
         self.numbers.put(member.clone(), number);
     }
 
-    pub(super) fn remove(&mut self, member: &Name) {
-        if let Some((member, number)) = self.numbers.take(member) {
-            self.order.remove(&(number, member));
-        }
+    /// Whether it was there.
+    pub(super) fn remove(&mut self, member: &Name) -> bool {
+        let Some((member, number)) = self.numbers.take(member) else { return false };
+        self.order.remove(&(number, member))
     }
 
     /// From this number on.

@@ -149,7 +149,7 @@ impl State {
                 in_a_row: *in_a_row,
             })))
         } else {
-            self.candidates.get(member).map(|&due| Place::Candidate(due))
+            self.candidates.get(member).map(Place::Candidate)
         };
         let more = More {
             streak: self.streaks.get(member).copied(),
@@ -176,7 +176,7 @@ impl State {
             None => {}
             Some(Place::Eligible(count)) => self.put(member.clone(), Count(count.0)),
             Some(Place::Ramping(count, turn)) => self.ramp.put_at(member.clone(), Count(count.0), *turn),
-            Some(Place::Candidate(due)) => drop(self.candidates.insert(member.clone(), *due)),
+            Some(Place::Candidate(due)) => self.candidates.put(member, *due),
             Some(Place::Parked(aside)) => {
                 let Aside { count, kind, reason, since_ms, until_ms, in_a_row } = &**aside;
                 if let (Some(until), None) = (until_ms, trial) {

@@ -69,6 +69,18 @@ impl Embedded {
         Reading::new(name, since, known, self.state().eligible() as u64, initial)
     }
 
+    /// See [`crate::pool::Pool::sources`].
+    pub(in crate::pool) fn source_names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.sources().named.keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// That there is such a source.
+    pub(in crate::pool) fn forget_source(&self, name: &str) {
+        self.sources().named.remove(name);
+    }
+
     /// See [`crate::pool::Pool::take`].
     pub(in crate::pool) fn take(&self, reading: &mut Reading, members: &[Name], as_candidates: bool) -> u64 {
         let mut sources = self.sources();
@@ -120,6 +132,9 @@ impl Embedded {
                 let one = std::slice::from_ref(member);
                 dropped.removed += if remove { state.remove(one) } else { state.reject(one, None) };
             }
+        }
+        if remove && dropped.removed > 0 {
+            self.lose_memory(members, false);
         }
         dropped
     }

@@ -10,6 +10,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use super::bans::{Bans, Found, first_unbanned};
+use super::candidates::Verdicts;
 use super::changes::Changes;
 use super::order::Order;
 use super::ramp::Ramp;
@@ -31,7 +32,9 @@ pub(super) struct State {
     pub(super) counts: Table<Count>,
     pub(super) parked: BTreeMap<Name, Parked>,
     pub(super) returns: BTreeSet<(u64, Name)>,
-    pub(super) candidates: BTreeMap<Name, u64>,
+    /// When to look at them.
+    pub(super) candidates: Order,
+    pub(super) verdicts: Verdicts,
     /// How often in a row members were set aside that are back.
     pub(super) streaks: HashMap<Name, u32>,
     /// Eligible members that are not in the set, because they are behind and catch up slowly.
@@ -209,9 +212,8 @@ impl State {
     pub(super) fn ban_for(&mut self, host: &str, bans: &[Ban], share: Option<u8>, now_ms: u64) -> Vec<HostBan> {
         bans.iter().for_each(|ban| self.changes.note_ban(host, &ban.member));
         let eligible = self.eligible();
-        let is_member = |member: &Name| {
-            self.is_eligible(member) || self.parked.contains_key(member) || self.candidates.contains_key(member)
-        };
+        let is_member =
+            |member: &Name| self.is_eligible(member) || self.parked.contains_key(member) || self.is_candidate(member);
         let known: Vec<bool> = bans.iter().map(|ban| is_member(&ban.member)).collect();
         self.bans.ban(host, bans, &known, share, eligible, now_ms)
     }
@@ -262,7 +264,7 @@ impl State {
             let was_there = self.take(member).is_some()
                 || self.ramp.take(member).is_some()
                 || self.unpark(member).is_some()
-                || self.candidates.remove(member).is_some();
+                || self.candidates.remove(member);
             removed += u64::from(was_there);
         }
         removed
@@ -277,7 +279,7 @@ impl State {
             None if !kind.is_by_hand() => return None,
             None => match self.unpark(member) {
                 Some(record) => (record.count, record.in_a_row),
-                None => self.candidates.remove(member).map(|_| (0.0, 0))?,
+                None => self.candidates.remove(member).then_some((0.0, 0))?,
             },
         };
         let in_a_row = streak.saturating_add(u32::from(kind.counts_in_a_row()));
@@ -592,12 +594,12 @@ impl State {
             return false;
         }
         self.changes.note(member);
-        self.candidates.insert(member.clone(), now_ms);
+        self.candidates.put(member, now_ms);
         true
     }
 
     pub(super) fn is_candidate(&self, member: &Name) -> bool {
-        self.candidates.contains_key(member)
+        self.candidates.get(member).is_some()
     }
 
     pub(super) fn eligible(&self) -> usize {
@@ -609,7 +611,7 @@ impl State {
         let start = self.start(initial);
         let mut accepted = 0;
         for member in members {
-            if self.candidates.remove(member).is_some() {
+            if self.candidates.remove(member) {
                 self.changes.note(member);
                 accepted += u64::from(self.enter_new(member, initial, start));
             }
@@ -623,8 +625,12 @@ impl State {
         for member in members {
             self.changes.note(member);
             let was_there = match again_ms {
-                None => self.candidates.remove(member).is_some(),
-                Some(again) => self.candidates.get_mut(member).map(|due| *due = again).is_some(),
+                None => self.candidates.remove(member),
+                Some(again) if self.is_candidate(member) => {
+                    self.candidates.put(member, again);
+                    true
+                }
+                Some(_) => false,
             };
             rejected += u64::from(was_there);
         }
@@ -724,7 +730,10 @@ impl State {
     }
 
     pub(super) fn candidates(&self) -> Vec<Candidate> {
-        self.candidates.iter().map(|(member, &due_ms)| Candidate { member: member.clone(), due_ms }).collect()
+        let all = self.candidates.from(0).map(|(due_ms, member)| Candidate { member: member.clone(), due_ms });
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable_by(|a, b| a.member.cmp(&b.member));
+        all
     }
 
     /// `lua/bring_back.lua`: how often in a row it was set aside, if it was. What `start` was asked for by `initial`.
@@ -755,7 +764,7 @@ impl State {
     }
 
     /// Lets a newcomer in; whether it is one.
-    fn enter_new(&mut self, member: &Name, initial: Initial, start: Option<Count>) -> bool {
+    pub(super) fn enter_new(&mut self, member: &Name, initial: Initial, start: Option<Count>) -> bool {
         let count = match start {
             Some(start) if initial != Initial::Ramp => start.placed(member),
             _ => Count(0.0),

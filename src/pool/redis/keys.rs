@@ -105,6 +105,27 @@ impl Keys {
         format!("{}:host:{host}", self.key).into()
     }
 
+    /// All of these, and what is thought of candidates.
+    pub(super) fn with_verdicts(&self) -> Vec<Value> {
+        let judging = format!("{}:judging", self.key).into();
+        [&self.moving[..], &[self.verdicts(), self.verdict_ends(), judging]].concat()
+    }
+
+    /// The hash of the verdicts on candidates that were rejected.
+    pub(super) fn verdicts(&self) -> Value {
+        format!("{}:verdicts", self.key).into()
+    }
+
+    /// The sorted set of when verdicts are thrown away.
+    pub(super) fn verdict_ends(&self) -> Value {
+        format!("{}:verdicts:ends", self.key).into()
+    }
+
+    /// The hashes of members' last checks, and of their countries.
+    pub(super) fn memory(&self) -> [Value; 2] {
+        ["tallies", "countries"].map(|suffix| format!("{}:{suffix}", self.key).into())
+    }
+
     /// All of these, what the source `name` names, and the set of all sources.
     pub(super) fn with_source(&self, name: &str) -> Vec<Value> {
         [&self.moving[..], &[self.source(name), self.sources()]].concat()

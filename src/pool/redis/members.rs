@@ -32,7 +32,9 @@ impl Redis {
 
     /// See [`crate::pool::Pool::remove`].
     pub(in crate::pool) async fn remove(&self, members: &[Name]) -> Result<u64, PoolError> {
-        self.count(&scripts::REMOVE, None, members).await
+        let removed = self.count(&scripts::REMOVE, None, members).await?;
+        self.lose_memory(members, true).await?;
+        Ok(removed)
     }
 
     /// See [`crate::pool::Pool::park`].
@@ -242,7 +244,7 @@ impl Redis {
     }
 
     /// All of a hash, a page at a time.
-    async fn fields_of(&self, hash: &Value) -> Result<HashMap<Name, Bytes>, PoolError> {
+    pub(super) async fn fields_of(&self, hash: &Value) -> Result<HashMap<Name, Bytes>, PoolError> {
         let mut fields: HashMap<Name, Bytes> = HashMap::new();
         let mut cursor = Bytes::from_static(b"0");
         loop {

@@ -21,6 +21,20 @@ impl Redis {
         Ok(Reading::new(name, number(&since)?, number(&known)?, number(&eligible)?, initial))
     }
 
+    /// See [`crate::pool::Pool::sources`].
+    pub(in crate::pool) async fn source_names(&self) -> Result<Vec<String>, PoolError> {
+        let names = strings(self.call("SMEMBERS", vec![self.shared.keys.sources()]).await?)?;
+        let mut names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// That there is such a source.
+    pub(in crate::pool) async fn forget_source(&self, name: &str) -> Result<(), PoolError> {
+        self.call("SREM", vec![self.shared.keys.sources(), name.into()]).await?;
+        Ok(())
+    }
+
     /// See [`crate::pool::Pool::take`].
     pub(in crate::pool) async fn take(
         &self,
@@ -65,6 +79,9 @@ impl Redis {
             let Dropped { forgotten, removed } = self.forget_chunk(reading, chunk, remove).await?;
             dropped.forgotten += forgotten;
             dropped.removed += removed;
+        }
+        if remove && dropped.removed > 0 {
+            self.lose_memory(members, false).await?;
         }
         Ok(dropped)
     }
