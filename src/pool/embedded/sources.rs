@@ -78,7 +78,9 @@ impl Embedded {
 
     /// That there is such a source.
     pub(in crate::pool) fn forget_source(&self, name: &str) {
-        self.sources().named.remove(name);
+        let mut sources = self.sources();
+        sources.changes += 1;
+        sources.named.remove(name);
     }
 
     /// See [`crate::pool::Pool::take`].
