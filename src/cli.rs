@@ -21,6 +21,7 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -28,7 +29,7 @@ use crate::config::{self, Config, Flags, Sources, Store};
 use crate::list::Protocol;
 use crate::pool::embedded::Embedded;
 use crate::pool::redis::Redis;
-use crate::pool::{Policy, Pool};
+use crate::pool::{Local, Policy, Pool};
 
 const USAGE: u8 = 64;
 const DATA_ERROR: u8 = 65;
@@ -214,18 +215,21 @@ fn connector_with(
 ) -> impl Fn() -> Result<Pool, String> + Send + Sync + use<> {
     let config = config.clone();
     let ramp_every = config.ramps().then_some(config.ramp_every);
+    let local = config.local_for.map(|longest| Arc::new(Local::new(longest)));
     move || match (&config.store, config.policy) {
         (Store::Embedded, _) => Ok(Pool::Embedded(embedded.clone())),
         (Store::Redis(url), Policy::LeastUsed) => {
-            let redis = Redis::connect(url.expose(), &config.key, config.timeout, config.prefetch)?;
-            let redis = match config.scope {
-                Some(limits) => redis.with_hosts(limits),
-                None => redis,
-            };
-            Ok(Pool::Redis(match ramp_every {
-                Some(every) => redis.with_ramp(every),
-                None => redis,
-            }))
+            let mut redis = Redis::connect(url.expose(), &config.key, config.timeout, config.prefetch)?;
+            if let Some(every) = ramp_every {
+                redis = redis.with_ramp(every);
+            }
+            if let Some(limits) = config.scope {
+                redis = redis.with_hosts(limits);
+            }
+            if let Some(local) = &local {
+                redis = redis.with_local(local.clone());
+            }
+            Ok(Pool::Redis(redis))
         }
         (Store::Redis(url), Policy::LeastConcurrent(concurrency)) => {
             Redis::connect_least_concurrent(url.expose(), &config.key, config.timeout, concurrency).map(Pool::Redis)

@@ -115,6 +115,9 @@ pub struct Pool {
     pub scope: Option<PerHost>,
     /// How far ahead of need to allocate; in Redis only, and under least-used.
     pub prefetch: Prefetch,
+    /// For how long members are chosen in this process while the store cannot be reached; `None`: requests are refused. In
+    /// Redis only, and under least-used.
+    pub local_for: Option<Duration>,
     /// What an answer must be like to ban the member it came through.
     pub ban: Vec<Rule>,
     /// Lists that the pool is kept in step with, each with a name of its own.
@@ -388,6 +391,7 @@ fn read(reader: &mut Reader<'_>) -> Config {
             count: reader.key("pool.prefetch", 0, |value| policy::prefetch(value, policy, scope)),
             max_age: reader.key("pool.prefetch_max_age", PREFETCH_MAX_AGE, value::timeout),
         },
+        local_for: policy::local_for(reader, policy),
         ban: reader.each("pool.ban", ban::read),
         sources: Vec::new(),
         rules: rules::read(reader),
@@ -538,6 +542,7 @@ impl fmt::Debug for Pool {
             .field("policy", &self.policy)
             .field("scope", &self.scope)
             .field("prefetch", &self.prefetch)
+            .field("local_for", &self.local_for)
             .field("ban", &self.ban)
             .field("sources", &self.sources)
             .field("rules", &self.rules)

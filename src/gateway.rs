@@ -47,6 +47,8 @@ use crate::upstream::{Upstream, Upstreams};
 pub(crate) const MAX_FIELDS: usize = 1024;
 /// Request heads up to this size are read, and this much is buffered for a client that does not read.
 const MAX_BUFFER: usize = 64 << 10;
+/// For an answer through a member that was chosen without the store (RFC 9209 §2.1.4).
+const CHOSEN_LOCALLY: &str = r#"; details="chosen locally""#;
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
 /// What the requests of one thread share.
@@ -143,11 +145,12 @@ pub(crate) struct Failed {
     failure: Failure,
     upstream: Option<Arc<Upstream>>,
     attempts: u32,
+    is_local: bool,
 }
 
 impl From<Failure> for Failed {
     fn from(failure: Failure) -> Self {
-        Self { failure, upstream: None, attempts: 0 }
+        Self { failure, upstream: None, attempts: 0, is_local: false }
     }
 }
 
@@ -366,6 +369,8 @@ pub(crate) struct Attempts<'a> {
     tried: Vec<Name>,
     /// Of the attempt under way, until what it has brought takes it.
     lease: Lease,
+    /// Whether the member of the attempt under way was chosen without the store.
+    is_local: bool,
     /// If the attempt under way is one.
     trial: Option<Box<Trial>>,
     last: Option<Box<Failed>>,
@@ -381,6 +386,7 @@ impl<'a> Attempts<'a> {
             number: 0,
             tried: Vec::new(),
             lease: Lease::default(),
+            is_local: false,
             trial: None,
             last: None,
         }
@@ -404,6 +410,7 @@ impl<'a> Attempts<'a> {
                 Ok(None) => return Err(self.last_failure_or(Failure::PoolEmpty)),
                 Err(error) => return Err(self.last_failure_or(error.into())),
             };
+            self.is_local = lease.is_local();
             let reason = match self.worker.upstreams.get(&name) {
                 Ok(upstream) => {
                     self.lease = lease;
@@ -412,7 +419,12 @@ impl<'a> Attempts<'a> {
                 Err(malformed) => malformed.to_string(),
             };
             drop(lease);
-            Box::pin(self.set_aside(&name, &reason)).await?;
+            if self.is_local {
+                // Whoever meets it when the store is back sets it aside.
+                self.tried.push(Name::copy_from_slice(&name));
+            } else {
+                Box::pin(self.set_aside(&name, &reason)).await?;
+            }
             if self.started.elapsed() >= self.worker.config.retry.deadline {
                 return Err(self.last_failure_or(Failure::PoolEmpty));
             }
@@ -531,7 +543,7 @@ impl<'a> Attempts<'a> {
         }
         // What went wrong behind the dialing did so at the last hop.
         let failure = missed.failure.at_hop(&upstream.member, upstream.member.way().count());
-        let failed = Failed { failure, upstream: Some(upstream), attempts: self.number };
+        let failed = Failed { failure, upstream: Some(upstream), attempts: self.number, is_local: self.is_local };
         if goes_on {
             self.last = Some(Box::new(failed));
             Ok(())
@@ -577,10 +589,16 @@ impl<'a> Attempts<'a> {
         if self.worker.config.gateway.proxy_status != ProxyStatus::Always {
             return None;
         }
-        if self.number == 1 {
+        if self.number == 1 && !self.is_local {
             return Some(upstream.proxy_status.clone());
         }
-        let text = format!("evenkeel; next-hop={}; attempts={}", upstream.member.id(), self.number);
+        let mut text = format!("evenkeel; next-hop={}", upstream.member.id());
+        if self.number > 1 {
+            let _ = write!(text, "; attempts={}", self.number);
+        }
+        if self.is_local {
+            text.push_str(CHOSEN_LOCALLY);
+        }
         Some(HeaderValue::try_from(text).expect("an id is a token"))
     }
 }
@@ -639,6 +657,9 @@ fn refuse(worker: &Worker, failed: &Failed) -> Response<Bytes> {
         }
         if failed.attempts > 1 {
             let _ = write!(text, "; attempts={}", failed.attempts);
+        }
+        if failed.is_local {
+            text.push_str(CHOSEN_LOCALLY);
         }
         fields.insert(PROXY_STATUS, HeaderValue::try_from(text).expect("parameters are tokens and numbers"));
     }

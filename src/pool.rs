@@ -24,6 +24,7 @@ mod candidate;
 mod check;
 mod count;
 mod lease;
+mod local;
 mod parked;
 mod per_host;
 mod reading;
@@ -40,6 +41,7 @@ pub use check::{Check, Checked, Finding, Rounds, Walk};
 #[cfg(test)]
 pub(crate) use count::weight;
 pub use lease::Lease;
+pub use local::Local;
 pub use parked::{Kind, Parked, Parking, Stay};
 pub use per_host::PerHost;
 pub use reading::{Dropped, Reading};
@@ -173,6 +175,19 @@ pub enum PoolError {
     /// Under least-concurrent: every member that is left has as many requests in flight as it may have.
     #[error("every member has as many requests in flight as it may have")]
     AtLimit,
+}
+
+impl PoolError {
+    /// Whether the store could not be asked, rather than having said no.
+    fn is_away(&self) -> bool {
+        // A node that cannot serve at this moment: it loads its data, or is not in charge.
+        const AWAY: [&str; 4] = ["LOADING", "CLUSTERDOWN", "MASTERDOWN", "READONLY"];
+        match self {
+            Self::TimedOut(_) | Self::Unreachable(_) | Self::Overloaded => true,
+            Self::Refused(why) => AWAY.iter().any(|word| why.starts_with(word)),
+            Self::AtLimit => false,
+        }
+    }
 }
 
 impl Pool {
@@ -705,6 +720,26 @@ impl Pool {
         match self {
             Self::Embedded(pool) => Ok(pool.verify(context)),
             Self::Redis(pool) => pool.verify(context).await,
+        }
+    }
+
+    /// Stands by for times in which the store cannot be reached: reads the set now and then, and tells of allocations that were
+    /// made meanwhile. Goes on for ever; once for each process. Needs [`Redis::with_local`], and does nothing without.
+    pub async fn stand_by(&self) {
+        match self {
+            Self::Embedded(_) => std::future::pending().await,
+            Self::Redis(pool) => pool.stand_by().await,
+        }
+    }
+
+    /// Tells the store of all allocations that were made without it.
+    ///
+    /// # Errors
+    /// See [`PoolError`]; what could not be told stays uncounted, unless it is told later.
+    pub async fn tell_owed(&self) -> Result<(), PoolError> {
+        match self {
+            Self::Embedded(_) => Ok(()),
+            Self::Redis(pool) => pool.tell_owed().await,
         }
     }
 

@@ -43,7 +43,7 @@ impl Upkeep {
                 self.bring_back().await;
             }
         };
-        tokio::join!(bring_back, self.let_decay(), self.watch.run(&self.pool));
+        tokio::join!(bring_back, self.let_decay(), self.watch.run(&self.pool), self.pool.stand_by());
     }
 
     /// Lets counts shrink each time it is time to.

@@ -111,6 +111,9 @@ fn every_key_reaches_its_place() {
         max_pause: secs(20),
     };
     assert_eq!(config.pool.rules, rules);
+    assert_eq!(config.pool.local_for, None);
+    let local = files("valid").into_iter().find(|file| file.ends_with("when-unreachable.toml")).unwrap();
+    assert_eq!(load(local).unwrap().pool.local_for, Some(Duration::from_secs(90)));
 }
 
 #[test]

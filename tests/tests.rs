@@ -25,6 +25,7 @@ mod redis_faults;
 mod retry;
 mod spread;
 mod state;
+mod unreachable;
 mod verify;
 
 mod bans;

@@ -93,6 +93,7 @@ where
         let pool = connect().map_err(|error| Exit::new(CONFIG, error))?;
         let mut seeding = Seeding::new(pool.clone(), &config.pool);
         let watch = Arc::new(Watch::new(&config));
+        let owing = pool.clone();
         let upkeep = Upkeep::new(pool.clone(), &config.pool, watch.clone());
         let first_round = {
             let connect = connect.clone();
@@ -122,7 +123,10 @@ where
             signals.next().await
         };
         tokio::select! {
-            result = finished => ended(result),
+            result = finished => {
+                let _ = owing.tell_owed().await; // said where it fails
+                ended(result)
+            }
             name = second => {
                 tracing::warn!(signal = name, "ended at once");
                 Ok(())

@@ -9,6 +9,9 @@ use crate::pool::{Concurrency, Initial, PerHost, Policy};
 /// Redis may be away or a machine stand still for 2 s or so without everything in flight being counted anew.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
+/// A Redis that was restarted or has failed over is back by then; longer, and who was taken out of the pool is used for too long.
+const LOCAL_FOR: Duration = Duration::from_secs(5 * 60);
+
 /// More than an upstream proxy can have connections from one machine.
 const MAX_IN_FLIGHT: u64 = 1_000_000;
 /// Shorter, and it is how busy machines are that is measured.
@@ -88,4 +91,19 @@ pub(super) fn prefetch(value: &Value<'_>, policy: Policy, scope: Option<PerHost>
         }
         count => Ok(count),
     }
+}
+
+/// `pool.when_unreachable` and `pool.local_for`: for how long members are chosen in this process, if they are.
+pub(super) fn local_for(reader: &mut Reader<'_>, policy: Policy) -> Option<Duration> {
+    let is_local = reader.key("pool.when_unreachable", false, |value| match value.text() {
+        Some("refuse") => Ok(false),
+        Some("local") if policy != Policy::LeastUsed => {
+            Err(r#"can be "local" with pool.policy = "least-used" only: what is in flight is known to Redis alone"#
+                .to_owned())
+        }
+        Some("local") => Ok(true),
+        _ => Err(format!(r#"must be "refuse" or "local", not {value}"#)),
+    });
+    let longest = reader.key("pool.local_for", LOCAL_FOR, value::timeout);
+    is_local.then_some(longest)
 }

@@ -4,8 +4,42 @@
 //! as often. It is counted by whole allocations and never by adding 1/w, so it is always the double next to their
 //! quotient, and giving one back leads exactly to where it was.
 
+use std::cmp::Ordering;
+
+use crate::member::Name;
+
 /// Up to here the number of allocations can be told from the score, for every weight; from here on, one more is the same.
 const MOST_WEIGHTED: f64 = (1_u64 << 50) as f64;
+
+/// A score, as in Redis a double: from 2^53 on, one more is the same number. Never NaN.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Count(pub(super) f64);
+
+impl Count {
+    /// With one allocation more.
+    pub(super) fn raised(self, member: &Name) -> Self {
+        Self(raised(self.0, weight(member)))
+    }
+
+    /// Where a member starts that is to start here.
+    pub(super) fn placed(self, member: &Name) -> Self {
+        Self(placed(self.0, weight(member)))
+    }
+}
+
+impl Eq for Count {}
+
+impl Ord for Count {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Count {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 /// The weight that a member's bytes name, be it a member that can be parsed or not; 1 where they name none.
 ///
@@ -27,11 +61,16 @@ pub(crate) fn weight(member: &[u8]) -> u16 {
 
 /// The score with one allocation more.
 pub(super) fn raised(score: f64, weight: u16) -> f64 {
+    plus(score, weight, 1.0)
+}
+
+/// The score with so many allocations more, a whole number.
+pub(super) fn plus(score: f64, weight: u16, more: f64) -> f64 {
     if weight == 1 {
-        return score + 1.0;
+        return score + more;
     }
     let count = allocations(score, weight);
-    if count.abs() < MOST_WEIGHTED { (count + 1.0) / f64::from(weight) } else { score }
+    if count.abs() < MOST_WEIGHTED { (count + more) / f64::from(weight) } else { score }
 }
 
 /// The least score from `start` on that a number of allocations of this weight gives: where a newcomer starts.

@@ -25,6 +25,8 @@ struct Held {
 enum Keeper {
     Embedded(Embedded),
     Redis(Arc<Ledger>),
+    /// The member was chosen without the store.
+    Nobody,
 }
 
 impl Lease {
@@ -36,9 +38,19 @@ impl Lease {
         Self(Some(Box::new(Held { keeper: Keeper::Redis(keeper), member })))
     }
 
+    /// Of a member that was chosen without the store, of whom nobody counts what is in flight.
+    pub(super) fn local(member: Name) -> Self {
+        Self(Some(Box::new(Held { keeper: Keeper::Nobody, member })))
+    }
+
     /// Whether anyone counts it.
     pub(crate) fn is_counted(&self) -> bool {
-        self.0.is_some()
+        self.0.as_ref().is_some_and(|held| !matches!(held.keeper, Keeper::Nobody))
+    }
+
+    /// Whether the member was chosen without the store.
+    pub(crate) fn is_local(&self) -> bool {
+        self.0.as_ref().is_some_and(|held| matches!(held.keeper, Keeper::Nobody))
     }
 
     /// The request is over. Called before a client has its last bytes, who may ask again at once, and is then to find the member
@@ -56,6 +68,7 @@ impl Drop for Held {
         match &self.keeper {
             Keeper::Embedded(pool) => pool.release(&self.member),
             Keeper::Redis(ledger) => ledger.release(&self.member),
+            Keeper::Nobody => {}
         }
     }
 }

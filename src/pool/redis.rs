@@ -26,6 +26,7 @@ mod members;
 mod reply;
 mod scripts;
 mod sources;
+mod standby;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -38,7 +39,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 pub(crate) use link::{SCHEMES, has_hash_tag};
 
 use super::ahead::{Ahead, Prefetch};
-use super::{Concurrency, Lease, PerHost, PoolError};
+use super::local::Unknown;
+use super::{Concurrency, Lease, Local, PerHost, PoolError};
 use crate::member::Name;
 use keys::{Keys, LeaseKeys};
 use leasing::{Applicant, Leasing, Wish};
@@ -87,6 +89,10 @@ struct Shared {
     per_host: OnceLock<PerHost>,
     /// Under least-concurrent.
     leasing: Option<Leasing>,
+    /// Who chooses while Redis is away, if anybody may.
+    local: OnceLock<Arc<Local>>,
+    /// What Redis knows this client by that tells it of such choices.
+    name: String,
 }
 
 impl Redis {
@@ -133,6 +139,8 @@ impl Redis {
             ramp_every: OnceLock::new(),
             per_host: OnceLock::new(),
             leasing,
+            local: OnceLock::new(),
+            name: random_name(),
         });
         let (waiting, queue) = mpsc::channel(MAX_WAITING);
         let (applying, applicants) = shared.leasing.is_some().then(Leasing::queue).unzip();
@@ -165,6 +173,15 @@ impl Redis {
         self
     }
 
+    /// Has members chosen by `local` while Redis is away, under least-used. The clients of all workers share one, and one of them
+    /// must stand by ([`super::Pool::stand_by`]).
+    #[must_use]
+    pub fn with_local(self, local: Arc<Local>) -> Self {
+        // Once only: whoever comes later has nothing else to say.
+        let _ = self.shared.local.set(local);
+        self
+    }
+
     /// See [`super::Pool::allocate`]. The name is a slice of the buffer it was received in: copy it to keep it long.
     ///
     /// When the request is gone before its answer comes, its allocation is counted all the same.
@@ -173,7 +190,23 @@ impl Redis {
             let wish = Wish::Other(tried.to_vec());
             return Box::pin(Leasing::apply(queue, &self.shared.link, wish)).await;
         }
-        Ok(self.least_used(tried).await?.map(|name| (name, Lease::default())))
+        self.or_here(self.least_used(tried).await, tried)
+    }
+
+    /// What Redis has chosen; where it is away, and that is wanted and possible, a choice without it.
+    fn or_here(
+        &self,
+        chosen: Result<Option<Name>, PoolError>,
+        tried: &[Name],
+    ) -> Result<Option<(Name, Lease)>, PoolError> {
+        match (chosen, self.shared.local.get()) {
+            (Ok(chosen), _) => Ok(chosen.map(|name| (name, Lease::default()))),
+            (Err(error), Some(local)) if error.is_away() => {
+                let chosen = local.choose(tried, Instant::now()).map_err(|Unknown| error)?;
+                Ok(chosen.map(|name| (name.clone(), Lease::local(name))))
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// See [`super::Pool::allocate_for`].
@@ -182,7 +215,8 @@ impl Redis {
             let wish = Wish::For(self.shared.keys.of_host(host), tried.to_vec());
             return Box::pin(Leasing::apply(queue, &self.shared.link, wish)).await;
         }
-        Ok(Box::pin(self.least_used_for(host, tried)).await?.map(|name| (name, Lease::default())))
+        let chosen = Box::pin(self.least_used_for(host, tried)).await;
+        self.or_here(chosen, tried)
     }
 
     /// See [`super::Pool::hold`].
@@ -354,6 +388,12 @@ impl Shared {
         let members = strings(reply)?;
         if members.len() > n { Err(nonsense()) } else { Ok(members) }
     }
+}
+
+/// One that no other client has.
+fn random_name() -> String {
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id());
+    format!("{random:016x}")
 }
 
 fn stopped() -> PoolError {

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-use super::state::Count;
 use crate::member::Name;
 use crate::pool::ban::MOST_HOSTS;
+use crate::pool::count::Count;
 use crate::pool::{Ban, BannedBy, HostBan};
 
 /// Looked at in front; and at once behind the floor.

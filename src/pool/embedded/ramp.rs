@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::state::Count;
 use crate::member::Name;
+use crate::pool::count::Count;
 
 /// Who catches up, and whose turn is when. Invariant: `turns` holds exactly the (turn, member) pairs of `members`.
 #[derive(Default)]

@@ -7,8 +7,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::state::{Count, State};
+use super::state::State;
 use crate::member::Name;
+use crate::pool::count::Count;
 use crate::pool::{Kind, Parked};
 
 /// Everything about a member but its name.

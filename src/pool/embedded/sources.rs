@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{MutexGuard, PoisonError};
 
-use super::state::Count;
 use super::{Embedded, now_ms};
 use crate::member::Name;
+use crate::pool::count::Count;
 use crate::pool::{Dropped, Initial, Reading};
 
 /// Members for which the pool is locked at a time: far below a millisecond.

@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use super::bans::{Found, Host};
-use super::state::Count;
 use super::table::Table;
 use crate::member::Name;
 use crate::pool::PerHost;
+use crate::pool::count::Count;
 
 /// Members that are looked at in one step of following the pool.
 const PAGE: usize = 64;

@@ -3,7 +3,6 @@
 //! The set is ordered by (count, member), as Redis orders a sorted set, and a map finds a member's count.
 //! Times are milliseconds since 1970-01-01 UTC and come from outside.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Bound;
@@ -18,7 +17,7 @@ use super::spread::{Choice, Spread};
 use super::table::Table;
 use crate::member::Name;
 use crate::pool::check::Cursor;
-use crate::pool::count;
+use crate::pool::count::{self, Count};
 use crate::pool::{
     Ban, BannedBy, Candidate, Care, Change, Check, Checked, Decay, Entry, Finding, HostBan, Initial, Kind, Look,
     Outcome, Parked, Parking, PerHost, PoolError, Rebased, Report, Rounds, Walk,
@@ -66,36 +65,6 @@ struct Load {
     in_flight: HashMap<Name, u64>,
     /// As many as a member may have, times its weight; 0: any number.
     most: u64,
-}
-
-/// A score, as in Redis a double: from 2^53 on, one more is the same number. Never NaN.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) struct Count(pub(super) f64);
-
-impl Count {
-    /// With one allocation more.
-    pub(super) fn raised(self, member: &Name) -> Self {
-        Self(count::raised(self.0, count::weight(member)))
-    }
-
-    /// Where a member starts that is to start here.
-    pub(super) fn placed(self, member: &Name) -> Self {
-        Self(count::placed(self.0, count::weight(member)))
-    }
-}
-
-impl Eq for Count {}
-
-impl Ord for Count {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
-impl PartialOrd for Count {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
 }
 
 /// Members looked at in one step of a walk.

@@ -126,6 +126,13 @@ impl Keys {
         ["tallies", "countries"].map(|suffix| format!("{}:{suffix}", self.key).into())
     }
 
+    /// All of these, and the number of the last batch of allocations that the client `name` has told of.
+    pub(super) fn with_told(&self, name: &str) -> Vec<Value> {
+        let mut keys = self.moving.to_vec();
+        keys.push(format!("{}:told:{name}", self.key).into());
+        keys
+    }
+
     /// All of these, what the source `name` names, and the set of all sources.
     pub(super) fn with_source(&self, name: &str) -> Vec<Value> {
         [&self.moving[..], &[self.source(name), self.sources()]].concat()

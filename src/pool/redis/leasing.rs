@@ -27,7 +27,7 @@ use super::keys::LeaseKeys;
 use super::ledger::Ledger;
 use super::link::Link;
 use super::reply::{nonsense, string, strings};
-use super::{CHUNK, MAX_BATCH, MAX_WAITING, scripts, stopped};
+use super::{CHUNK, MAX_BATCH, MAX_WAITING, random_name, scripts, stopped};
 use crate::member::Name;
 use crate::pool::{Concurrency, Lease, PoolError};
 
@@ -117,7 +117,6 @@ struct Registration {
 
 impl Leasing {
     pub(super) fn new(key: &str, concurrency: Concurrency) -> Self {
-        let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id());
         Self {
             keys: LeaseKeys::of(key),
             most: concurrency.max_in_flight,
@@ -126,7 +125,7 @@ impl Leasing {
             beat: LONGEST_BEAT.min(concurrency.heartbeat / 4),
             ledger: Arc::default(),
             registration: RwLock::new(Registration {
-                stem: format!("{random:016x}"),
+                stem: random_name(),
                 number: 0,
                 name: None,
                 former: Vec::new(),

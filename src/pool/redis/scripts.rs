@@ -24,6 +24,7 @@ pub(super) static RAMP: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 script!(GIVE_BACK = "weight", "give_back");
+script!(COUNT = "weight", "count");
 script!(ADD = "weight", "start", "join", "add");
 script!(REMOVE = "take_out", "remove");
 script!(PARK = "clock", "record", "set_aside", "park");
