@@ -17,10 +17,10 @@ const UNKNOWN: Duration = Duration::from_secs(10);
 /// What is thought of candidates, and what is remembered of members.
 #[derive(Default)]
 pub(super) struct Verdicts {
-    by: Option<String>,
-    rejections: Table<Rejection>,
+    pub(super) by: Option<String>,
+    pub(super) rejections: Table<Rejection>,
     /// Per member its last checks, and its country.
-    memory: Table<(String, Option<String>)>,
+    pub(super) memory: Table<(String, Option<String>)>,
 }
 
 impl Embedded {
@@ -50,7 +50,8 @@ impl Embedded {
 
     /// See [`crate::pool::Pool::tally`].
     pub(in crate::pool) fn tally(&self, checks: &[(Name, Option<bool>)]) -> Vec<Memory> {
-        let mut state = self.state();
+        let mut guard = self.state();
+        let state = &mut *guard;
         let memory = &mut state.verdicts.memory;
         let tallied = checks.iter().map(|(member, passed)| {
             let (mut marks, country) = memory.get(member).map(|(_, about)| about.clone()).unwrap_or_default();
@@ -58,6 +59,7 @@ impl Embedded {
                 marks.push(if *passed { '+' } else { '-' });
                 marks.drain(..marks.len().saturating_sub(CHECKS));
                 memory.put(member.clone(), (marks.clone(), country.clone()));
+                state.changes.note(member);
             }
             Memory::of(&marks, country)
         });
@@ -70,6 +72,7 @@ impl Embedded {
         for (member, country) in countries {
             let (marks, _) = state.verdicts.memory.get(member).map(|(_, about)| about.clone()).unwrap_or_default();
             state.verdicts.memory.put(member.clone(), (marks, Some(country.clone())));
+            state.changes.note(member);
         }
     }
 
@@ -77,6 +80,7 @@ impl Embedded {
     pub(in crate::pool) fn lose_memory(&self, members: &[Name], all: bool) {
         let mut state = self.state();
         for member in members {
+            state.changes.note(member);
             state.verdicts.memory.take(member);
             if all {
                 state.verdicts.rejections.take(member);
@@ -101,6 +105,7 @@ impl State {
             }
             self.verdicts.by = Some(by.to_owned());
             self.verdicts.rejections = Table::default();
+            self.changes.note_all();
             for candidate in self.candidates() {
                 self.changes.note(&candidate.member);
                 self.candidates.put(&candidate.member, candidate.due_ms.min(now_ms));

@@ -28,7 +28,7 @@ const FORMAT: &str = "evenkeel state";
 /// The only one so far. What this version cannot read, it must not overwrite.
 const VERSION: u32 = 1;
 /// Longer than any first line of ours: of a foreign file no more is read.
-const MAX_HEADER: u64 = 4_096;
+const MAX_HEADER: u64 = 1 << 20;
 
 /// What a pool is, between two processes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,6 +39,8 @@ pub(super) struct Content {
     pub(super) decayed_ms: Option<u64>,
     pub(super) sources: BTreeMap<String, BTreeMap<Name, u64>>,
     pub(super) readings: u64,
+    /// By which rules candidates were judged.
+    pub(super) judged_by: Option<String>,
     /// Whom which host has banned, and until when.
     pub(super) bans: BTreeMap<String, BTreeMap<Name, u64>>,
     /// When it was written, in ms since 1970.
@@ -74,6 +76,7 @@ struct Header {
     readings: u64,
     turn: u64,
     decayed_ms: Option<u64>,
+    judged_by: Option<String>,
 }
 
 /// What every version's header begins with.
@@ -133,7 +136,7 @@ struct FoundLine<N> {
 /// # Errors
 /// Those of `out`.
 pub(super) fn write(out: impl Write, content: &Content) -> io::Result<()> {
-    let Content { members, turn, decayed_ms, sources, readings, bans, saved_ms } = content;
+    let Content { members, turn, decayed_ms, sources, readings, judged_by, bans, saved_ms } = content;
     let mut out = Hashed { out, hash: Context::new(&SHA256) };
     out.line(&Header {
         format: FORMAT.to_owned(),
@@ -145,6 +148,7 @@ pub(super) fn write(out: impl Write, content: &Content) -> io::Result<()> {
         readings: *readings,
         turn: *turn,
         decayed_ms: *decayed_ms,
+        judged_by: judged_by.clone(),
     })?;
     for (member, record) in members {
         let Record { place, more } = record;
@@ -238,6 +242,7 @@ impl<R: BufRead> Lines<R> {
         let mut content = Content {
             turn: header.turn,
             decayed_ms: header.decayed_ms,
+            judged_by: header.judged_by,
             readings: header.readings,
             saved_ms: header.saved_ms,
             ..Content::default()
@@ -341,8 +346,12 @@ mod tests {
     }
 
     fn any_record() -> impl Strategy<Value = Record> {
-        let more = any::<(Option<u32>, Option<u64>, Option<u64>, Option<u64>)>();
-        let more = more.prop_map(|(streak, failed, trial, check)| Box::new(More { streak, failed, trial, check }));
+        let rejected = prop::option::of((".{0,9}", any::<u64>(), any::<u32>()));
+        let memory = prop::option::of(("[+-]{0,9}", prop::option::of("[A-Z]{2}")));
+        let more = (any::<(Option<u32>, Option<u64>, Option<u64>, Option<u64>)>(), rejected, memory);
+        let more = more.prop_map(|((streak, failed, trial, check), rejected, memory)| {
+            Box::new(More { streak, failed, trial, check, rejected, memory })
+        });
         (prop::option::of(any_place()), prop::option::of(more)).prop_map(|(place, more)| Record { place, more })
     }
 
@@ -353,10 +362,11 @@ mod tests {
                 ".{0,9}", prop::collection::btree_map(any_name(), any::<u64>(), 0..most), 0..3),
             (turn, readings, saved_ms) in any::<(u64, u64, u64)>(),
             decayed_ms in any::<Option<u64>>(),
+            judged_by in prop::option::of(".{0,9}"),
             bans in prop::collection::btree_map(
                 ".{0,9}", prop::collection::btree_map(any_name(), any::<u64>(), 0..most), 0..3),
         ) -> Content {
-            Content { members, turn, decayed_ms, sources, readings, bans, saved_ms }
+            Content { members, turn, decayed_ms, sources, readings, judged_by, bans, saved_ms }
         }
     }
 
@@ -390,7 +400,7 @@ mod tests {
             until_ms: Some(9),
             in_a_row: 2,
         };
-        let more = Some(Box::new(More { streak: Some(1), failed: None, trial: Some(3), check: None }));
+        let more = Some(Box::new(More { streak: Some(1), trial: Some(3), ..More::default() }));
         members.insert("http://user:s3cret@h:1".into(), Record { place: Some(Place::Parked(aside.into())), more });
         members.insert(
             Name::from_static(b"\xff\xfe"),
@@ -398,7 +408,8 @@ mod tests {
         );
         let sources = BTreeMap::from([("list".into(), BTreeMap::from([(Name::from("http://a:1"), 7)]))]);
         let bans = BTreeMap::from([("h.example".into(), BTreeMap::from([(Name::from("http://a:1"), 8)]))]);
-        let content = Content { members, sources, bans, readings: 7, turn: 3, decayed_ms: Some(2), saved_ms: 1 };
+        let content =
+            Content { members, sources, bans, judged_by: None, readings: 7, turn: 3, decayed_ms: Some(2), saved_ms: 1 };
         let file = written(&content);
         assert_eq!(read(&file[..]).unwrap(), Ok(content));
         for at in 0..file.len() {
@@ -421,7 +432,7 @@ mod tests {
     fn a_newer_version_is_told_apart_however_it_looks() {
         let newer = b"{\"format\":\"evenkeel state\",\"version\":2,\"compressed\":true}\n\x00\x01";
         assert_eq!(read(&newer[..]).unwrap(), Err(Unusable::Newer(2)));
-        let long = [b"{".repeat(10_000), written(&Content::default())].concat();
+        let long = [b"{".repeat(2 << 20), written(&Content::default())].concat();
         assert_eq!(read(&long[..]).unwrap(), Err(Unusable::Foreign));
     }
 }

@@ -187,6 +187,7 @@ impl Keeper {
             has_changed |= self.read_members(changed);
             let state = self.pool.state();
             (self.saved.turn, self.saved.decayed_ms) = (state.ramp.turn(), state.decayed_ms);
+            self.saved.judged_by.clone_from(&state.verdicts.by);
             let is_one_state = state.changes.rounds() == rounds;
             drop(state);
             let is_one_list = self.pool.sources().changes() == self.sources_seen;
@@ -401,6 +402,7 @@ impl Embedded {
         state.ramp.set_turn(content.turn);
         state.decayed_ms = content.decayed_ms;
         state.bans.put_back(&content.bans);
+        state.verdicts.by.clone_from(&content.judged_by);
         drop(state);
         self.sources().put_back(content.readings, &content.sources);
     }
@@ -416,17 +418,17 @@ mod tests {
     use super::super::state::State;
     use super::*;
     use crate::pool::{
-        Ban, Care, Checked, Decay, Finding, Initial, Kind, Outcome, Parking, PerHost, Report, Rounds, Stay, Walk,
+        Ban, Care, Checked, Decay, Finding, Initial, Judged, Judging, Kind, Opinion, Outcome, Parking, PerHost, Report,
+        Rounds, Stay, Walk,
     };
 
-    /// Everybody, found by looking everywhere.
+    fn name(n: usize) -> Name {
+        format!("http://10.0.0.{n}:1{}", ["", "?weight=3"][n % 2]).into()
+    }
+
+    /// Everybody there can be.
     fn everything(state: &State) -> BTreeMap<Name, Record> {
-        let ordered = [&state.failures, &state.trials, &state.checks, &state.candidates];
-        let names = (state.parked.keys().chain(state.streaks.keys()))
-            .chain(state.ramp.iter().map(|(member, _)| member))
-            .chain(ordered.into_iter().flat_map(|order| order.from(0).map(|(_, member)| member)));
-        let counted = state.list().into_iter().map(|entry| entry.member);
-        names.cloned().chain(counted).map(|member| (member.clone(), state.record(&member).expect("known"))).collect()
+        (0..8).filter_map(|n| Some((name(n), state.record(&name(n))?))).collect()
     }
 
     #[derive(Clone, Debug)]
@@ -454,6 +456,9 @@ mod tests {
         Forget(bool),
         BanFor(u64),
         UnbanFor,
+        Tally(bool),
+        Country,
+        Judge(bool),
         Later(u64),
     }
 
@@ -486,6 +491,9 @@ mod tests {
             1 => any::<bool>().prop_map(Step::Forget),
             2 => (1_u64..9).prop_map(Step::BanFor),
             1 => Just(Step::UnbanFor),
+            1 => any::<bool>().prop_map(Step::Tally),
+            1 => Just(Step::Country),
+            2 => any::<bool>().prop_map(Step::Judge),
             2 => (1_u64..100_000_000).prop_map(Step::Later),
         ]
     }
@@ -566,6 +574,16 @@ mod tests {
                 drop(pool.state().ban_for("shop.example", &bans, None, super::now_ms()));
             }
             Step::UnbanFor => drop(pool.state().unban_for("shop.example", &members[..1])),
+            Step::Tally(passed) => drop(pool.tally(&[(members[0].clone(), Some(*passed))])),
+            Step::Country => pool.note_countries(&[(members[0].clone(), "DE".into())]),
+            Step::Judge(has_passed) => {
+                let by = ["one", "two"][members.len() % 2];
+                drop(pool.claim_candidates(2, hour, by, members.len() > 2));
+                let opinion = if *has_passed { Opinion::Passed } else { Opinion::Rejected("slow".into()) };
+                let judged = Judged { member: members[0].clone(), opinion, luck: 1.0 };
+                let judging = Judging { by: by.into(), initial: Initial::Min, first: hour, longest: hour };
+                drop(pool.judged(&[judged], &judging));
+            }
             Step::Later(ms) => *now_ms += ms,
         }
     }
@@ -589,8 +607,7 @@ mod tests {
             let mut keeper = kept(&path, has_hosts);
             let mut now = 1_700_000_000_000;
             for (step, members) in &steps {
-                let names = members.iter().map(|n| Name::from(format!("http://10.0.0.{n}:1{}", ["", "?weight=3"][n % 2])));
-                let members: Vec<Name> = names.collect();
+                let members: Vec<Name> = members.iter().map(|&n| name(n)).collect();
                 perform(&keeper.pool, step, &members, &mut now);
                 keeper.catch_up();
                 let state = keeper.pool.state();

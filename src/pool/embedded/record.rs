@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::state::State;
 use crate::member::Name;
 use crate::pool::count::Count;
-use crate::pool::{Kind, Parked};
+use crate::pool::{Kind, Parked, Rejection};
 
 /// Everything about a member but its name.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,7 +35,7 @@ pub(super) enum Place {
 }
 
 /// What else is known of some.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct More {
     /// How often in a row it was set aside, if it is back.
@@ -50,6 +50,12 @@ pub(super) struct More {
     /// When it is checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) check: Option<u64>,
+    /// Why it was rejected as a candidate, until when that holds, and how often in a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rejected: Option<(String, u64, u32)>,
+    /// Its last checks, and its country.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) memory: Option<(String, Option<String>)>,
 }
 
 /// [`Parked`] without its member.
@@ -157,6 +163,11 @@ impl State {
             failed: self.failures.get(member),
             trial: self.trials.get(member),
             check: self.checks.get(member),
+            rejected: self.verdicts.rejections.get(member).map(|(_, rejection)| {
+                let Rejection { reason, until_ms, in_a_row } = rejection;
+                (reason.clone(), *until_ms, *in_a_row)
+            }),
+            memory: self.verdicts.memory.get(member).map(|(_, memory)| memory.clone()),
         };
         let more = (more != More::default()).then(|| Box::new(more));
         (place.is_some() || more.is_some()).then_some(Record { place, more })
@@ -164,7 +175,14 @@ impl State {
 
     /// Puts back what [`State::record`] has told of a member that is not there.
     pub(super) fn put_record(&mut self, member: &Name, record: &Record) {
-        let More { streak, failed, trial, check } = record.more.as_deref().copied().unwrap_or_default();
+        let more = record.more.as_deref().cloned().unwrap_or_default();
+        let More { streak, failed, trial, check, rejected, memory } = more;
+        if let Some((reason, until_ms, in_a_row)) = rejected {
+            self.verdicts.rejections.put(member.clone(), Rejection { reason, until_ms, in_a_row });
+        }
+        if let Some(memory) = memory {
+            self.verdicts.memory.put(member.clone(), memory);
+        }
         for (order, number) in [(&mut self.failures, failed), (&mut self.trials, trial), (&mut self.checks, check)] {
             if let Some(number) = number {
                 order.put(member, number);
