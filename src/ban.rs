@@ -5,12 +5,15 @@
 //! copied, and only where a rule wants to see them. What is inside a tunnel nobody sees; of a CONNECT that the upstream proxy refuses
 //! the status counts.
 //!
+//! What a client sees inside its tunnel it may report (`X-Evenkeel-Report`), where the configuration wants that.
+//!
 //! A ban is from all requests, or from those to one host. In the latter case the member stays in the pool, and requests to that host are
 //! allocated in a way that passes it over ([`Pool::allocate_for`]); requests to other hosts are not touched. Every gateway
 //! knows which hosts have banned anybody: it looks four times a second whether those are others, whoever made the bans.
 //! Cost: without rules and bans nothing but that look; with rules that name statuses, a comparison per answer; while hosts have
 //! bans, a lookup per request.
 
+mod report;
 mod rule;
 
 use std::collections::hash_map::Entry;
@@ -20,16 +23,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use report::{Ids, Report};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 pub use rule::{BODY, Field, Pattern, Rule, Scope};
 
 use crate::chunked::Chunked;
-use crate::config::Config;
+use crate::config::{Config, Reports};
 use crate::head::Framing;
 use crate::health::Watch;
-use crate::member::{self, Name};
+use crate::member::{self, Member, Name};
 use crate::pool::{Ban, HostBan, Pool, PoolError};
 
 /// Verdicts that wait for the store; what comes beyond will come again.
@@ -38,6 +42,12 @@ const MOST_NOTES: usize = 4096;
 const BATCH: usize = 100;
 /// Before the next try when the store could not be told.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Reports about members that are not known by their ids yet; what comes beyond is dropped.
+const MOST_REPORTS: usize = 256;
+/// Of one request.
+const FEW_REPORTS: usize = 8;
+/// Between two readings of the whole pool for such.
+const READ_EVERY: Duration = Duration::from_secs(10);
 /// Between two looks at which hosts have bans.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// And between two complaints.
@@ -51,6 +61,11 @@ pub(crate) struct Bans {
     max_parked: u8,
     /// Requests to every host are allocated by its own counts.
     is_per_host: bool,
+    reports: Reports,
+    ids: Mutex<Ids>,
+    /// About members that are not known by their ids.
+    unresolved: Mutex<Vec<Report>>,
+    is_unresolved: Notify,
     notes: Mutex<HashMap<(Name, Option<String>), Note>>,
     is_noted: Notify,
     /// Whether any host has banned anybody. False nearly always.
@@ -79,11 +94,82 @@ impl Bans {
             rules: config.pool.ban.clone(),
             max_parked: config.health.max_parked,
             is_per_host: config.pool.scope.is_some(),
+            reports: config.gateway.reports,
+            ids: Mutex::default(),
+            unresolved: Mutex::default(),
+            is_unresolved: Notify::new(),
             notes: Mutex::default(),
             is_noted: Notify::new(),
             has_hosts: AtomicBool::new(false),
             hosts: RwLock::default(),
         }
+    }
+
+    /// Takes in what a client reports, where it may; what it must not or cannot be is refused with a sentence.
+    pub(crate) fn hear<'v>(&self, reports: impl Iterator<Item = &'v [u8]>) -> Result<(), &'static str> {
+        if self.reports == Reports::Never {
+            return Ok(());
+        }
+        for (n, value) in reports.enumerate() {
+            if n >= FEW_REPORTS {
+                return Err("there are too many fields X-Evenkeel-Report");
+            }
+            let report = Report::read(value)?;
+            if report.host.is_none() && self.reports == Reports::Host {
+                return Err("X-Evenkeel-Report must say from which host; this gateway takes no other reports");
+            }
+            let known = self.ids().find(&report.id).cloned();
+            match known {
+                Some(member) => self.note_report(&member, report),
+                None => {
+                    let mut unresolved = self.unresolved();
+                    if unresolved.len() < MOST_REPORTS && !unresolved.contains(&report) {
+                        unresolved.push(report);
+                        self.is_unresolved.notify_one();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A client is told this id, and may report it.
+    pub(crate) fn remember(&self, member: &Member) {
+        if self.reports != Reports::Never {
+            self.ids().remember(member.id(), member.name());
+        }
+    }
+
+    fn note_report(&self, member: &Name, report: Report) {
+        let Report { host, reason, span, .. } = report;
+        self.note_as(member, host, || Note { reason, span });
+    }
+
+    /// Finds members by their ids that others have served with; not often, since it reads the whole pool.
+    async fn resolve(&self, pool: &Pool) {
+        loop {
+            self.is_unresolved.notified().await;
+            let reports = std::mem::take(&mut *self.unresolved());
+            match all_members(pool).await {
+                Ok(members) => {
+                    for report in reports {
+                        for member in members.iter().filter(|member| member::id(member) == report.id) {
+                            self.note_report(member, report.clone());
+                        }
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "could not find the members that clients report"),
+            }
+            sleep(READ_EVERY).await;
+        }
+    }
+
+    fn ids(&self) -> MutexGuard<'_, Ids> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unresolved(&self) -> MutexGuard<'_, Vec<Report>> {
+        self.unresolved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The host as bans name it, if its requests are allocated in a way of their own: it has banned members, or all hosts have
@@ -146,21 +232,25 @@ impl Bans {
     }
 
     fn note(&self, member: &Name, rule: &Rule, host: &str, status: u16) {
+        let host_only = (rule.scope == Scope::ProxyAndHost).then(|| host.to_owned());
+        self.note_as(member, host_only, || Note { reason: rule.reason(host, status), span: rule.span });
+    }
+
+    fn note_as(&self, member: &Name, host: Option<String>, note: impl FnOnce() -> Note) {
         let mut notes = self.notes();
         if notes.len() >= MOST_NOTES {
             return;
         }
-        let host_only = (rule.scope == Scope::ProxyAndHost).then(|| host.to_owned());
         // A copy: the name may be a slice of everything that was read from Redis with it.
-        if let Entry::Vacant(place) = notes.entry((Name::copy_from_slice(member), host_only)) {
-            place.insert(Note { reason: rule.reason(host, status), span: rule.span });
+        if let Entry::Vacant(place) = notes.entry((Name::copy_from_slice(member), host)) {
+            place.insert(note());
             self.is_noted.notify_one();
         }
     }
 
     /// Tells the pool, and looks which hosts have bans; goes on for ever.
     pub(crate) async fn run(&self, pool: &Pool, watch: &Watch) {
-        tokio::join!(self.tell_all(pool, watch), self.look(pool));
+        tokio::join!(self.tell_all(pool, watch), self.look(pool), self.resolve(pool));
     }
 
     async fn tell_all(&self, pool: &Pool, watch: &Watch) {
@@ -318,6 +408,13 @@ impl Drop for Beginning {
             self.search();
         }
     }
+}
+
+/// Whoever can be banned.
+async fn all_members(pool: &Pool) -> Result<Vec<Name>, PoolError> {
+    let (set, ramping, parked) = (pool.list().await?, pool.ramping().await?, pool.parked().await?);
+    let eligible = set.into_iter().chain(ramping).map(|entry| entry.member);
+    Ok(eligible.chain(parked.into_iter().map(|parked| parked.member)).collect())
 }
 
 /// A host as a person writes it, without a port, as bans name it. `None`: it is none.

@@ -75,6 +75,19 @@ pub struct Gateway {
     pub proxy_status: ProxyStatus,
     /// Whether `Via` is added, and with it loops through other proxies are found.
     pub via: bool,
+    /// Which reports of clients ban members.
+    pub reports: Reports,
+}
+
+/// Which reports of clients (`X-Evenkeel-Report`) ban members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reports {
+    /// None.
+    Never,
+    /// Those that ban a member from one host.
+    Host,
+    /// Those that ban it from all as well.
+    Any,
 }
 
 /// Which answers say in `Proxy-Status` (RFC 9209) what happened to them.
@@ -371,6 +384,7 @@ fn read(reader: &mut Reader<'_>) -> Config {
         drain_timeout: reader.key("gateway.drain_timeout", DRAIN_TIMEOUT, value::duration),
         proxy_status: reader.key("gateway.proxy_status", ProxyStatus::Always, ProxyStatus::read),
         via: reader.key("gateway.via", false, value::switch),
+        reports: reader.key("gateway.reports", Reports::Never, Reports::read),
     };
     let store = reader.key("pool.store", Store::Embedded, Store::read);
     let policy = policy::read(reader);
@@ -443,6 +457,17 @@ fn sources(reader: &mut Reader<'_>, may_judge: bool) -> Vec<PoolSource> {
         }
         Some(source)
     })
+}
+
+impl Reports {
+    fn read(value: &value::Value<'_>) -> Result<Self, String> {
+        match value.text() {
+            Some("never") => Ok(Self::Never),
+            Some("host") => Ok(Self::Host),
+            Some("any") => Ok(Self::Any),
+            _ => Err(format!(r#"must be "never", "host" or "any", not {value}"#)),
+        }
+    }
 }
 
 impl ProxyStatus {

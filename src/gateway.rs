@@ -192,8 +192,14 @@ async fn exchange(
         record.target = to.to_string();
     }
     let has_been_here = worker.pseudonym().is_some_and(|name| headers::has_been_through(&head.headers, name));
+    hear(worker, head.headers.get_all(headers::REPORT).iter().map(HeaderValue::as_bytes))?;
     refuse_loop(worker, &to, has_been_here)?;
     forward(worker, client, head, source, wishes, &to, record).await
+}
+
+/// Takes in what the client reports of earlier answers.
+pub(crate) fn hear<'v>(worker: &Worker, reports: impl Iterator<Item = &'v [u8]>) -> Result<(), Failure> {
+    worker.watch.bans.hear(reports).map_err(Failure::BadRequest)
 }
 
 /// A request that would come back to this gateway goes no further.
@@ -329,6 +335,7 @@ async fn find_tunnel(
     request: &mut Plain,
     record: &mut Option<Box<Record>>,
 ) -> Result<(Tunnel, Vec<u8>), Failed> {
+    hear(worker, request.reports.iter().map(Vec::as_slice))?;
     refuse_loop(worker, &request.to, request.has_been_here)?;
     let method = request.method.clone();
     let mut attempts = Attempts::new(worker, &method, &request.to);
@@ -452,6 +459,7 @@ impl<'a> Attempts<'a> {
 
     /// An answer has come through this member.
     pub(crate) fn served(&mut self, upstream: &Upstream) {
+        self.worker.watch.bans.remember(&upstream.member);
         if let Some(trial) = self.trial.take() {
             trial.passed();
         } else if self.worker.watch.is_listening() {

@@ -33,6 +33,8 @@ pub(crate) struct Plain {
     pub(crate) keeps_alive: bool,
     /// It has a `Via` with the pseudonym asked for.
     pub(crate) has_been_here: bool,
+    /// What the client reports of earlier answers.
+    pub(crate) reports: Vec<Vec<u8>>,
 }
 
 impl Plain {
@@ -173,8 +175,10 @@ fn rewrite(head: &httparse::Request<'_, '_>, pseudonym: Option<&str>) -> Option<
     }
     let connection = Options::of(head.headers);
     let (mut host, mut states_length) = (None, false);
+    let mut reports = Vec::new();
     for line in head.headers.iter() {
         match Known::of(line.name) {
+            Known::Report => reports.push(line.value.to_vec()),
             Known::Body if is_connect || line.value != b"0" || is_transfer_encoding(line.name) || states_length => {
                 return None;
             }
@@ -209,7 +213,7 @@ fn rewrite(head: &httparse::Request<'_, '_>, pseudonym: Option<&str>) -> Option<
     for line in head.headers.iter() {
         match Known::of(line.name) {
             Known::Host => field(&mut bytes, line.name, authority.as_bytes()),
-            Known::HopByHop | Known::Unusual => {}
+            Known::HopByHop | Known::Unusual | Known::Report => {}
             // Framing is not the Connection field's to drop.
             known if known != Known::Body && connection.name(line.name) => {}
             _ => field(&mut bytes, line.name, line.value),
@@ -228,6 +232,7 @@ fn rewrite(head: &httparse::Request<'_, '_>, pseudonym: Option<&str>) -> Option<
         bytes,
         keeps_alive: !connection.name("close"),
         has_been_here,
+        reports,
     })
 }
 
@@ -344,7 +349,7 @@ fn translate(
                 }
                 _ => {}
             },
-            Known::HopByHop | Known::Unusual if !is_expect(line.name) => {}
+            Known::HopByHop | Known::Unusual | Known::Report if !is_expect(line.name) => {}
             _ if connection.name(line.name) => {}
             _ => field(out, line.name, line.value),
         }
@@ -457,6 +462,8 @@ enum Known {
     Via,
     /// Content-Length, Transfer-Encoding.
     Body,
+    /// X-Evenkeel-Report: for the gateway alone.
+    Report,
     /// Expect, Upgrade, TE: what they ask for is hyper's to do.
     Unusual,
     HopByHop,
@@ -483,6 +490,7 @@ impl Known {
             }
             16 if is("proxy-connection") => Self::HopByHop,
             17 if is("transfer-encoding") => Self::Body,
+            17 if is("x-evenkeel-report") => Self::Report,
             18 if is("proxy-authenticate") => Self::HopByHop,
             19 if is("proxy-authorization") => Self::HopByHop,
             25 if is("proxy-authentication-info") => Self::HopByHop,

@@ -17,7 +17,7 @@ use crate::error::Failure;
 
 /// Fields that are about one connection whether or not `Connection` names them (RFC 9110 §7.6.1), and those
 /// about the proxy next to it (§11.7). `HTTP2-Settings` belongs to the retired h2c upgrade (RFC 9113 §3.1).
-const HOP_BY_HOP: [&str; 10] = [
+const HOP_BY_HOP: [&str; 11] = [
     "connection",
     "http2-settings",
     "keep-alive",
@@ -28,7 +28,11 @@ const HOP_BY_HOP: [&str; 10] = [
     "te",
     "transfer-encoding",
     "upgrade",
+    REPORT,
 ];
+
+/// What clients report of earlier answers: for the gateway alone, so it stops here as well.
+pub(crate) const REPORT: &str = "x-evenkeel-report";
 
 /// What the client asked of the connection, besides the request itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -103,6 +103,7 @@ async fn answer(
     request: &mut Plain,
     record: &mut Option<Box<Record>>,
 ) -> Result<Fate, Stop> {
+    gateway::hear(worker, request.reports.iter().map(Vec::as_slice))?;
     gateway::refuse_loop(worker, &request.to, request.has_been_here)?;
     let method = request.method.clone();
     let mut attempts = Attempts::new(worker, &method, &request.to);

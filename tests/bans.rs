@@ -7,6 +7,7 @@ use evenkeel::member::Name;
 use evenkeel::pool::embedded::Embedded;
 use evenkeel::pool::{Ban, Care, Change, HostBan, Initial, Kind, Outcome, Pool, PoolError, Report, Stay};
 
+use crate::support::client::Client;
 use crate::support::gateway::{Gateway, KEY, Setup, Store, eventually, with_both_stores};
 use crate::support::inside::least_concurrent;
 use crate::support::pool::{connect_ramping, counts, name, names, on_both, parking, sum, take};
@@ -411,4 +412,75 @@ fn a_tunnel_that_is_refused_bans_by_its_status_and_other_hosts_are_served() {
     assert_eq!(refusing.requests().len(), heard);
     assert!((0..4).all(|_| connect("other.test:443") == 200));
     assert!(refusing.requests().len() > heard);
+}
+
+/// A client inside its tunnel sees what no rule can, and says so on whatever request comes next.
+#[test]
+fn clients_report_members_and_nobody_else_hears_of_it() {
+    with_both_stores(|store| {
+        let members = [Upstream::ok("ok"), Upstream::ok("ok")];
+        let setup = Setup::of(members.iter().map(Upstream::url)).over(store);
+        let gateway = setup.clone().set("gateway.reports", "host").start();
+        let mut client = gateway.client();
+        let report = |client: &mut Client, request: &str, value: &str| {
+            let (line, rest) = request.split_once("\r\n").unwrap();
+            client.send(format!("{line}\r\nx-evenkeel-REPORT: {value}\r\n{rest}"));
+        };
+        let get = "GET http://other.test/ HTTP/1.1\r\nHost: other.test\r\n\r\n";
+        let post = "POST http://other.test/ HTTP/1.1\r\nHost: other.test\r\nContent-Length: 1\r\n\r\nx";
+        let ban = format!("ban; proxy={}; host={SHOP}; for=1h; reason=\"captcha\"", members[0].id());
+        // One that has not served yet is found as well.
+        for request in [get, post] {
+            report(&mut client, request, &ban);
+            assert_eq!(client.response().status(), 200);
+        }
+        eventually(PATIENCE, "it is kept from the host", || said(&gateway, KEPT, &members[0].url()) == 1);
+        assert!(gateway.log().contains("reason=\"reported by a client: captcha\" for=3600s"), "{}", gateway.log());
+        let heard = members[0].requests().len();
+        assert!((0..4).all(|_| client.get(&format!("http://{SHOP}/")).status() == 200));
+        assert_eq!(members[0].requests().len(), heard);
+        (0..4).for_each(|_| drop(client.get("http://other.test/")));
+        assert!(members[0].requests().len() > heard);
+        // The last one stays, whatever is said.
+        report(&mut client, get, &ban.replace(&members[0].id(), &members[1].id()));
+        client.response();
+        eventually(PATIENCE, "it is spared", || said(&gateway, "is not kept from the host", &members[1].url()) == 1);
+        assert_eq!(client.get(&format!("http://{SHOP}/")).status(), 200);
+        // What cannot be a report, or not here, is refused before anything is chosen.
+        for wrong in ["ban", "ban; proxy=1", &ban.replace(&format!(" host={SHOP};"), ""), &ban.replace("1h", "soon")] {
+            for request in [get, post, "CONNECT other.test:443 HTTP/1.1\r\nHost: other.test:443\r\n\r\n"] {
+                let mut client = gateway.client();
+                report(&mut client, request, wrong);
+                assert_eq!(client.head().status(), 400, "{wrong} {request}");
+            }
+        }
+        let all: Vec<_> = members.iter().flat_map(Upstream::requests).collect();
+        assert!(!all.is_empty() && all.iter().all(|request| request.head.field("X-Evenkeel-Report").is_none()));
+        assert_eq!(said(&gateway, SET_ASIDE, &members[0].url()), 0);
+    });
+}
+
+#[test]
+fn reports_come_with_connect_and_count_only_where_they_may() {
+    let members = [Upstream::echoing(), Upstream::echoing()];
+    let setup = Setup::of(members.iter().map(Upstream::url));
+    let connect = |gateway: &Gateway, value: &str| {
+        let mut client = gateway.client();
+        client.send(format!(
+            "CONNECT shop.test:443 HTTP/1.1\r\nHost: shop.test:443\r\nX-Evenkeel-Report: {value}\r\n\r\n"
+        ));
+        client.head().status()
+    };
+    let whole = format!("ban; proxy={}", members[0].id());
+    let gateway = setup.clone().set("gateway.reports", "any").start();
+    assert_eq!(connect(&gateway, &whole), 200);
+    eventually(PATIENCE, "it is set aside", || said(&gateway, SET_ASIDE, &members[0].url()) == 1);
+    let deaf = setup.start();
+    for report in [&whole[..], "nonsense"] {
+        assert_eq!(connect(&deaf, report), 200);
+    }
+    assert!(deaf.client().is_silent_for(Duration::from_millis(100)));
+    assert_eq!(said(&deaf, SET_ASIDE, &members[0].url()), 0);
+    let heads = members.iter().flat_map(Upstream::requests).map(|request| request.head);
+    assert!(heads.into_iter().all(|head| head.field("X-Evenkeel-Report").is_none()));
 }

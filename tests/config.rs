@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel::ban::{Field, Pattern, Rule, Scope};
-use evenkeel::config::{Config, Gateway, Gone, Health, Log, Place, ProxyStatus, Retry, Sources, Store, Upstream};
+use evenkeel::config::{
+    Config, Gateway, Gone, Health, Log, Place, ProxyStatus, Reports, Retry, Sources, Store, Upstream,
+};
 use evenkeel::list::Protocol;
 use evenkeel::pool::{Concurrency, Decay, Initial, Policy};
 use evenkeel::probe::Anonymity;
@@ -62,6 +64,7 @@ fn every_key_reaches_its_place() {
         drain_timeout: secs(4),
         proxy_status: ProxyStatus::Errors,
         via: true,
+        reports: Reports::Any,
     };
     let upstream = Upstream { dial_timeout: secs(6), response_timeout: secs(7), idle_timeout: secs(8) };
     let retry = Retry { attempts: 9, deadline: secs(10), replay_bytes: 11 };
