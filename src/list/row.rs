@@ -174,6 +174,10 @@ fn find_login<'a>(
     behind: Option<usize>,
 ) -> Result<Option<Login<'a>>, Reason> {
     let login = |user: &'a str, password: &'a str| Ok(Some(Login { user: user.into(), password: password.into() }));
+    // A URL is no login: it is another proxy, or the next hop of a chain that does not hold, whose secrets are not for this one.
+    if open.iter().any(|&at| cells[at].contains("://")) {
+        return Err(Reason::Fields);
+    }
     if let [only] = open {
         // A user:password of its own. Anything else that stands alone is no login.
         return match cells[*only].split_once(':') {
@@ -261,6 +265,9 @@ mod tests {
             ("10.0.0.7,3128,user,a:b@10.0.0.8:80", Reason::Several),
             ("10.0.0.7,99999,u,p", Reason::Port(99999)),
             ("10.0.0.7,DE", Reason::NotAPort),
+            ("http://10.0.0.1:3128|socks5://user:s3cret@b.example", Reason::Fields),
+            ("http://10.0.0.1:3128|socks5://b.example:99999", Reason::Fields),
+            ("http://10.0.0.1:3128|ftp://b.example:21", Reason::Fields),
             ("10.0.0.7:99999 DE", Reason::Port(99999)),
             ("page 12 of them", Reason::Unknown),
             ("Updated 2026-11-30 12:00", Reason::Unknown),
