@@ -12,17 +12,11 @@ use crate::support::gateway::{Gateway, KEY, Setup, Store, eventually, with_both_
 use crate::support::inside::least_concurrent;
 use crate::support::pool::{connect_ramping, counts, name, names, on_both, parking, sum, take};
 use crate::support::redis::Redis;
-use crate::support::upstream::{Conn, Upstream, id};
+use crate::support::upstream::{Conn, Upstream};
 use crate::support::wire::PATIENCE;
 
 const SET_ASIDE: &str = "set a pool member aside";
 const KEPT: &str = "keeps a pool member from a host";
-
-/// How often the log says this of a member.
-fn said(gateway: &Gateway, what: &str, member: &str) -> usize {
-    let id = id(member);
-    gateway.log().lines().filter(|line| line.contains(what) && line.contains(&id)).count()
-}
 
 /// Answers one host with `bad`, every other one with 200.
 fn hostile(host: &'static str, bad: &'static str) -> impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static {
@@ -49,13 +43,13 @@ fn an_answer_that_a_rule_names_is_passed_on_and_its_member_is_set_aside_for_the_
         let answers: Vec<_> = (0..2).map(|_| client.get("http://shop.test/")).collect();
         let busy = answers.iter().find(|answer| answer.status() == 429).expect("one came through it");
         assert_eq!((&busy.body[..], busy.head.field("Retry-After")), (&b"busy"[..], Some("9")));
-        eventually(PATIENCE, "it is set aside", || said(&gateway, SET_ASIDE, &banned.url()) == 1);
+        eventually(PATIENCE, "it is set aside", || gateway.said(SET_ASIDE, &banned.url()) == 1);
         let log = gateway.log();
         assert!(log.contains(r#"kind="banned" reason="429 from shop.test" for=1.5s"#), "{log}");
         let heard = banned.requests().len();
         assert!((0..6).all(|_| client.get("http://shop.test/").status() == 200));
         assert_eq!(banned.requests().len(), heard);
-        eventually(PATIENCE, "it is back", || said(&gateway, "back in the pool", &banned.url()) == 1);
+        eventually(PATIENCE, "it is back", || gateway.said("back in the pool", &banned.url()) == 1);
         eventually(PATIENCE, "it serves others", || {
             client.get("http://other.test/");
             banned.requests().len() > heard
@@ -118,10 +112,10 @@ fn rules_see_fields_and_the_beginning_of_a_body_on_every_way() {
         }
         assert_eq!(member.requests().len(), 1, "{rule}");
         if bans {
-            eventually(PATIENCE, rule, || said(&gateway, KEPT, &member.url()) == 1);
+            eventually(PATIENCE, rule, || gateway.said(KEPT, &member.url()) == 1);
         } else {
             assert!(gateway.client().is_silent_for(Duration::from_millis(100)));
-            assert_eq!(said(&gateway, KEPT, &member.url()), 0, "{rule} {answer}");
+            assert_eq!(gateway.said(KEPT, &member.url()), 0, "{rule} {answer}");
         }
     }
 }
@@ -366,7 +360,7 @@ fn a_member_that_one_host_has_banned_goes_on_serving_others() {
         let shop = format!("http://{SHOP}/");
         let statuses: Vec<_> = (0..2).map(|_| client.get(&shop).status()).collect();
         assert!(statuses.contains(&429), "{statuses:?}");
-        eventually(PATIENCE, "it is kept from the host", || said(&ruling, KEPT, &banned.url()) == 1);
+        eventually(PATIENCE, "it is kept from the host", || ruling.said(KEPT, &banned.url()) == 1);
         let log = ruling.log();
         assert!(log.contains(&format!("host=\"{SHOP}\" reason=\"429 from {SHOP}\" for=3600s")), "{log}");
         let heard = banned.requests().len();
@@ -405,7 +399,7 @@ fn a_tunnel_that_is_refused_bans_by_its_status_and_other_hosts_are_served() {
     let connect = |target: &str| gateway.client().connect(target).status();
     eventually(PATIENCE, "it is kept from the host", || {
         assert_eq!(connect("shop.test:443"), 200, "the other one does it");
-        said(&gateway, KEPT, &refusing.url()) == 1
+        gateway.said(KEPT, &refusing.url()) == 1
     });
     let heard = refusing.requests().len();
     assert!((0..4).all(|_| connect("shop.test:443") == 200));
@@ -434,7 +428,7 @@ fn clients_report_members_and_nobody_else_hears_of_it() {
             report(&mut client, request, &ban);
             assert_eq!(client.response().status(), 200);
         }
-        eventually(PATIENCE, "it is kept from the host", || said(&gateway, KEPT, &members[0].url()) == 1);
+        eventually(PATIENCE, "it is kept from the host", || gateway.said(KEPT, &members[0].url()) == 1);
         assert!(gateway.log().contains("reason=\"reported by a client: captcha\" for=3600s"), "{}", gateway.log());
         let heard = members[0].requests().len();
         assert!((0..4).all(|_| client.get(&format!("http://{SHOP}/")).status() == 200));
@@ -444,7 +438,7 @@ fn clients_report_members_and_nobody_else_hears_of_it() {
         // The last one stays, whatever is said.
         report(&mut client, get, &ban.replace(&members[0].id(), &members[1].id()));
         client.response();
-        eventually(PATIENCE, "it is spared", || said(&gateway, "is not kept from the host", &members[1].url()) == 1);
+        eventually(PATIENCE, "it is spared", || gateway.said("is not kept from the host", &members[1].url()) == 1);
         assert_eq!(client.get(&format!("http://{SHOP}/")).status(), 200);
         // What cannot be a report, or not here, is refused before anything is chosen.
         for wrong in ["ban", "ban; proxy=1", &ban.replace(&format!(" host={SHOP};"), ""), &ban.replace("1h", "soon")] {
@@ -456,7 +450,7 @@ fn clients_report_members_and_nobody_else_hears_of_it() {
         }
         let all: Vec<_> = members.iter().flat_map(Upstream::requests).collect();
         assert!(!all.is_empty() && all.iter().all(|request| request.head.field("X-Evenkeel-Report").is_none()));
-        assert_eq!(said(&gateway, SET_ASIDE, &members[0].url()), 0);
+        assert_eq!(gateway.said(SET_ASIDE, &members[0].url()), 0);
     });
 }
 
@@ -474,13 +468,13 @@ fn reports_come_with_connect_and_count_only_where_they_may() {
     let whole = format!("ban; proxy={}", members[0].id());
     let gateway = setup.clone().set("gateway.reports", "any").start();
     assert_eq!(connect(&gateway, &whole), 200);
-    eventually(PATIENCE, "it is set aside", || said(&gateway, SET_ASIDE, &members[0].url()) == 1);
+    eventually(PATIENCE, "it is set aside", || gateway.said(SET_ASIDE, &members[0].url()) == 1);
     let deaf = setup.start();
     for report in [&whole[..], "nonsense"] {
         assert_eq!(connect(&deaf, report), 200);
     }
     assert!(deaf.client().is_silent_for(Duration::from_millis(100)));
-    assert_eq!(said(&deaf, SET_ASIDE, &members[0].url()), 0);
+    assert_eq!(deaf.said(SET_ASIDE, &members[0].url()), 0);
     let heads = members.iter().flat_map(Upstream::requests).map(|request| request.head);
     assert!(heads.into_iter().all(|head| head.field("X-Evenkeel-Report").is_none()));
 }

@@ -9,7 +9,7 @@ use evenkeel::member::Name;
 use evenkeel::pool::{Care, Change, Check, Checked, Finding, Initial, Kind, Outcome, Pool, Report, Rounds, Walk};
 use rustix::process::Signal;
 
-use crate::support::gateway::{Gateway, KEY, Setup, eventually, with_both_stores};
+use crate::support::gateway::{KEY, Setup, eventually, with_both_stores};
 use crate::support::pool::{counts, name, names, on_both};
 use crate::support::redis::Redis;
 use crate::support::upstream::{Upstream, id};
@@ -25,11 +25,6 @@ const CARE: Care = Care {
     max_parked: 50,
     restore: Initial::Min,
 };
-
-fn said(gateway: &Gateway, what: &str, member: &str) -> usize {
-    let id = id(member);
-    gateway.log().lines().filter(|line| line.contains(what) && line.contains(&id)).count()
-}
 
 /// An upstream proxy that answers, or refuses, as the switch says.
 fn fickle() -> (Upstream, Arc<AtomicBool>) {
@@ -58,7 +53,7 @@ fn who_fails_a_check_is_set_aside_until_it_passes_one() {
             .set("health.max_cooldown", "1h")
             .start();
         serves.store(false, Ordering::SeqCst);
-        eventually(PATIENCE, "it is set aside", || said(&gateway, "set a pool member aside", &sick_member) == 1);
+        eventually(PATIENCE, "it is set aside", || gateway.said("set a pool member aside", &sick_member) == 1);
         // Its own credentials are what it is checked with.
         let check = sick.requests().remove(0);
         assert_eq!(check.head.field("Proxy-Authorization"), Some("Basic bWU6czNjcmV0"));
@@ -72,7 +67,7 @@ fn who_fails_a_check_is_set_aside_until_it_passes_one() {
         let checks = sick.requests().len();
         eventually(PATIENCE, "it is checked on", || sick.requests().len() > checks + 1);
         serves.store(true, Ordering::SeqCst);
-        eventually(PATIENCE, "it is back", || said(&gateway, "back in the pool", &sick_member) == 1);
+        eventually(PATIENCE, "it is back", || gateway.said("back in the pool", &sick_member) == 1);
         assert!((0..4).any(|_| through(&mut client)));
         assert!(!gateway.log().contains("s3cret"));
     });

@@ -15,7 +15,7 @@ use crate::support::gateway::{Gateway, KEY, Setup, eventually, with_both_stores}
 use crate::support::pool::{allocate, connect, counts, name, names, on_both, parking};
 use crate::support::redis::Redis;
 use crate::support::socks;
-use crate::support::upstream::{Conn, Refusing, Unreachable, Upstream, id};
+use crate::support::upstream::{Conn, Refusing, Unreachable, Upstream};
 use crate::support::wire::PATIENCE;
 
 const URL: &str = "http://origin.test/";
@@ -29,18 +29,12 @@ const CARE: Care = Care {
     restore: Initial::Min,
 };
 
-/// How often the log says this of a member.
-fn said(gateway: &Gateway, what: &str, member: &str) -> usize {
-    let id = id(member);
-    gateway.log().lines().filter(|line| line.contains(what) && line.contains(&id)).count()
-}
-
 /// Sends requests until the log says this of a member.
 fn ask_until(gateway: &Gateway, what: &str, member: &str) {
     let mut client = gateway.client();
     eventually(PATIENCE, what, || {
         client.get(URL);
-        said(gateway, what, member) > 0
+        gateway.said(what, member) > 0
     });
 }
 
@@ -169,16 +163,16 @@ fn check(case: &Case, target: &str) {
     };
     eventually(PATIENCE, case.what, || {
         ask();
-        said(&gateway, SET_ASIDE, &dead.url()) > 0 && (!case.tells || said(&gateway, SET_ASIDE, &case.member) > 0)
+        gateway.said(SET_ASIDE, &dead.url()) > 0 && (!case.tells || gateway.said(SET_ASIDE, &case.member) > 0)
     });
     if !case.tells {
         // What was known when the other one left has been told, too; and it goes on failing.
         for _ in 0..6 {
             ask();
         }
-        assert_eq!(said(&gateway, SET_ASIDE, &case.member), 0, "{}", case.what);
+        assert_eq!(gateway.said(SET_ASIDE, &case.member), 0, "{}", case.what);
     }
-    assert_eq!(said(&gateway, SET_ASIDE, &alive.url()), 0, "{}", case.what);
+    assert_eq!(gateway.said(SET_ASIDE, &alive.url()), 0, "{}", case.what);
 }
 
 /// Answers and opens tunnels.
@@ -209,9 +203,9 @@ fn a_client_that_leaves_tells_against_nobody() {
         });
         drop(client);
         silent.wait_for_ends(silent.requests().len(), PATIENCE);
-        left > 5 && said(&gateway, SET_ASIDE, &dead.url()) == 1
+        left > 5 && gateway.said(SET_ASIDE, &dead.url()) == 1
     });
-    assert_eq!(said(&gateway, SET_ASIDE, &silent.url()), 0);
+    assert_eq!(gateway.said(SET_ASIDE, &silent.url()), 0);
 }
 
 #[test]
@@ -238,7 +232,7 @@ fn a_member_that_fails_rests_is_tried_once_at_a_time_and_returns() {
         // One request each time its time is up, and then it rests for longer.
         eventually(PATIENCE, "two trials", || {
             assert_eq!(client.get(URL).status(), 200, "a trial that fails is repeated elsewhere");
-            said(&gateway, SET_ASIDE, &sick.url()) >= 3
+            gateway.said(SET_ASIDE, &sick.url()) >= 3
         });
         assert_eq!(sick.requests().len(), failed + 2);
         assert!(gateway.log().contains("failed a trial"), "{}", gateway.log());
@@ -278,7 +272,7 @@ fn gateways_count_together_and_one_of_them_tries() {
             assert_eq!(client.get(URL).status(), 200);
         }
     }
-    let parked = || gateways.iter().map(|gateway| said(gateway, SET_ASIDE, &sick.url())).sum::<usize>();
+    let parked = || gateways.iter().map(|gateway| gateway.said(SET_ASIDE, &sick.url())).sum::<usize>();
     eventually(PATIENCE, "it is set aside", || parked() == 1);
     assert_eq!(sick.requests().len(), 4);
 
@@ -341,7 +335,7 @@ fn a_success_seen_by_one_gateway_counts_for_all() {
             redis.scores(&failures).is_empty()
         });
     }
-    assert_eq!(said(&gateways[0], SET_ASIDE, &sick.url()), 0);
+    assert_eq!(gateways[0].said(SET_ASIDE, &sick.url()), 0);
 }
 
 #[test]

@@ -517,13 +517,8 @@ async fn redis_that_is_full_or_has_a_wrong_type_leaves_a_member_where_it_is() {
 /// The line that the README tells an operator to type.
 #[tokio::test]
 async fn the_acl_of_the_readme_allows_all_that_is_needed() {
-    let readme = include_str!("../README.md");
-    let line = readme.lines().find(|line| line.starts_with("$ redis-cli ACL SETUSER")).expect("the line");
-    let words: Vec<_> =
-        line.split(' ').skip(2).map(|word| word.trim_matches('\'').replace("evenkeel:{default}", KEY)).collect();
     let server = Server::start();
-    assert_eq!(server.cmd(&words), Reply::Simple("OK".to_owned()));
-    let url = server.url().replace("redis://", "redis://evenkeel:s3cret@");
+    let url = server.restricted_url();
     let ramping = Redis::connect(&url, KEY, TIMEOUT, NONE_AHEAD).unwrap().with_ramp(2);
     let (pool, ramping) = (connect_to(&url), Pool::Redis(ramping));
     pool.add(&names(["r:1", "t:1", "u:1"]), Initial::Count(3)).await.unwrap();

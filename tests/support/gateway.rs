@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use super::client::Client;
 use super::redis::Redis;
+use super::upstream::id;
 use super::wire::PATIENCE;
 
 /// The key of the tests' pools.
@@ -208,6 +209,12 @@ impl Gateway {
     /// What it has written to standard error so far.
     pub(crate) fn log(&self) -> String {
         self.log.text()
+    }
+
+    /// How often its log says this of a member.
+    pub(crate) fn said(&self, what: &str, member: &str) -> usize {
+        let id = id(member);
+        self.log().lines().filter(|line| line.contains(what) && line.contains(&id)).count()
     }
 
     /// What it has written to standard output so far.

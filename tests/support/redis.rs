@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use super::pool::KEY;
 use super::port::free_port;
 
 /// Long enough for a loaded machine; a test that waits this long has failed.
@@ -110,6 +111,16 @@ impl Redis {
 
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// For the user that the README's line makes, who may do no more than it says, with the keys of these tests.
+    pub(crate) fn restricted_url(&self) -> String {
+        let readme = include_str!("../../README.md");
+        let line = readme.lines().find(|line| line.starts_with("$ redis-cli ACL SETUSER")).expect("the line");
+        let words: Vec<_> =
+            line.split(' ').skip(2).map(|word| word.trim_matches('\'').replace("evenkeel:{default}", KEY)).collect();
+        assert_eq!(self.cmd(&words), Reply::Simple("OK".to_owned()));
+        self.url().replace("redis://", "redis://evenkeel:s3cret@")
     }
 
     pub(crate) fn port(&self) -> u16 {
