@@ -7,6 +7,7 @@
 //! Not here: what is said on a connection (`client`).
 
 use std::io;
+use std::iter;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,18 +62,13 @@ impl Listeners {
     /// The address cannot be bound; in particular when another process listens on it, although SO_REUSEPORT
     /// would let two processes of one user share it by accident.
     pub fn bind(address: SocketAddr, workers: usize) -> io::Result<Self> {
-        let alone = bind(address, false)?;
-        let address = alone.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        alone.listen(1)?;
-        drop(alone);
-        let listeners = (0..workers.max(1))
-            .map(|_| {
-                let socket = bind(address, true)?;
-                socket.listen(BACKLOG)?;
-                Ok(socket.into())
-            })
-            .collect::<io::Result<_>>()?;
-        Ok(Self { listeners, address })
+        let first = listen(address, false)?;
+        let address = first.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        // It listens, so the port is ours alone, and stays so while the others are bound to it.
+        first.set_reuse_port(true)?;
+        let others = (1..workers).map(|_| listen(address, true));
+        let listeners = iter::once(Ok(first)).chain(others).map(|socket| socket.map(Into::into));
+        Ok(Self { listeners: listeners.collect::<io::Result<_>>()?, address })
     }
 
     /// The address really bound.
@@ -81,7 +77,7 @@ impl Listeners {
     }
 }
 
-fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+fn listen(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // Without it a restart within a minute would find the port taken by its own closed connections.
     socket.set_reuse_address(true)?;
@@ -90,6 +86,7 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     // Those it accepts inherit it, which saves each of them a system call.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
     Ok(socket)
 }
 
