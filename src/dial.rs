@@ -35,22 +35,26 @@ const MOST_ADDRESSES: usize = 16;
 /// # Errors
 /// [`Failure::Dns`], [`Failure::Refused`], [`Failure::Unbound`], [`Failure::DialTimeout`]; [`Failure::AtLimit`] without descriptors; those of
 /// [`tls::connect`] and [`socks::open`], and in a chain of [`tunnel::ask`], each with its hop.
-pub(crate) async fn connect(member: &Member, to: &Authority, deadline: Instant) -> Result<Stream, Failure> {
-    let deadline = Deadline { at: deadline, within: deadline.saturating_duration_since(Instant::now()) };
+pub(crate) async fn connect(member: &Member, to: &Authority, deadline: Deadline) -> Result<Stream, Failure> {
     // On the heap: it is much, seldom needed, and every request would carry the room for it.
     Box::pin(follow(member, to, deadline)).await
 }
 
-/// A point in time, and how far away it was when the dialing began.
-#[derive(Clone, Copy)]
-struct Deadline {
-    at: Instant,
-    within: Duration,
+/// A point in time, and how far away it was at first: what the operator has asked for, as messages are to show it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) at: Instant,
+    pub(crate) within: Duration,
 }
 
 impl Deadline {
-    /// What `step` comes to, unless the deadline comes first.
-    async fn meet<T>(self, peer: Peer, step: impl Future<Output = T>) -> Result<T, Failure> {
+    /// That long from now.
+    pub(crate) fn within(within: Duration) -> Self {
+        Self { at: Instant::now() + within, within }
+    }
+
+    /// What `step` towards `peer` comes to, unless the deadline comes first.
+    pub(crate) async fn meet<T>(self, peer: Peer, step: impl Future<Output = T>) -> Result<T, Failure> {
         timeout_at(self.at, step).await.map_err(|_| Failure::DialTimeout(peer, self.within))
     }
 }

@@ -68,7 +68,7 @@ pub(crate) enum Failure {
     Refused(Peer, #[source] io::Error),
     #[error("the target cannot be connected to from its address: {0}")]
     Unbound(#[source] io::Error),
-    #[error("{0} could not be reached within {within:?}", within = in_ms(*.1))]
+    #[error("{0} could not be reached within {1:?}")]
     DialTimeout(Peer, Duration),
     #[error("TLS with {0} failed: {1}")]
     Tls(Peer, #[source] io::Error),
@@ -238,11 +238,6 @@ impl Failure {
     pub(crate) fn from_dial(peer: Peer, error: io::Error) -> Self {
         if is_out_of_descriptors(&error) { Self::AtLimit } else { Self::Refused(peer, error) }
     }
-}
-
-/// What is left of a timeout, as it was configured: the microseconds since are nobody's wish.
-fn in_ms(span: Duration) -> Duration {
-    Duration::from_millis(span.as_micros().div_ceil(1000) as u64)
 }
 
 /// Whether TLS has brought this error up, and not the socket below.

@@ -27,7 +27,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::dial;
+use crate::dial::{self, Deadline};
 use crate::error::{Failure, Peer};
 use crate::gateway::MAX_FIELDS;
 use crate::head;
@@ -280,25 +280,9 @@ impl Trouble {
     }
 }
 
-/// A point in time, and how far away it was.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline {
-    pub(crate) at: Instant,
-    within: Duration,
-}
-
-impl Deadline {
-    pub(crate) fn within(within: Duration) -> Self {
-        Self { at: Instant::now() + within, within }
-    }
-
-    fn left(&self) -> Duration {
-        self.at.saturating_duration_since(Instant::now())
-    }
-
-    async fn meet<T>(&self, done: impl Future<Output = T>) -> Result<T, Trouble> {
-        timeout_at(self.at, done).await.map_err(|_| Trouble::Late(self.within))
-    }
+/// What `part` of an answer comes to, unless the deadline comes first.
+async fn in_time<T>(deadline: Deadline, part: impl Future<Output = T>) -> Result<T, Trouble> {
+    timeout_at(deadline.at, part).await.map_err(|_| Trouble::Late(deadline.within))
 }
 
 /// The head of an answer, and the connection that its body is coming on.
@@ -332,7 +316,7 @@ pub(crate) async fn ask(through: &Member, url: &Url, fields: HeaderMap, deadline
             .map_err(|error| Trouble::of(&error))?;
         // Its errors reach whoever waits for the response.
         let driver = AbortOnDropHandle::new(tokio::spawn(async move { driver.await.unwrap_or_default() }));
-        let response = deadline.meet(sender.send_request(request(through, url, fields))).await?;
+        let response = in_time(deadline, sender.send_request(request(through, url, fields))).await?;
         let response = response.map_err(|error| Trouble::of(&error))?;
         if response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED && is_absolute(through, url) {
             return Err(at_last_hop(through, Failure::Credentials).into());
@@ -345,7 +329,7 @@ pub(crate) async fn ask(through: &Member, url: &Url, fields: HeaderMap, deadline
 /// A connection on which the page can be asked for.
 async fn open(through: &Member, url: &Url, deadline: Deadline) -> Result<Stream, Failure> {
     if !url.is_https() {
-        return dial::connect(through, url.authority(), deadline.at).await;
+        return dial::connect(through, url.authority(), deadline).await;
     }
     let to = url.address();
     let Tunnel { socket, early, .. } = tunnel(through, url.authority(), &to, deadline).await?;
@@ -353,11 +337,9 @@ async fn open(through: &Member, url: &Url, deadline: Deadline) -> Result<Stream,
         // In TLS the client speaks first.
         return Err(at_last_hop(through, Failure::Nonsense));
     }
-    let within = deadline.left();
     let tls =
         Tls::checked(&to.host).map_err(|_| Failure::Unroutable("its name is none that a certificate can have"))?;
-    let handshake = timeout_at(deadline.at, tls::connect(Peer::Target, &tls, socket)).await;
-    Ok(Stream::Tls(Box::new(handshake.map_err(|_| Failure::DialTimeout(Peer::Target, within))??)))
+    Ok(Stream::Tls(Box::new(deadline.meet(Peer::Target, tls::connect(Peer::Target, &tls, socket)).await??)))
 }
 
 /// A tunnel as a client's CONNECT gets one.
@@ -368,7 +350,7 @@ pub(crate) async fn tunnel(
     deadline: Deadline,
 ) -> Result<Tunnel, Failure> {
     let request = head::connect(address, through.proxy_authorization());
-    let opened = tunnel::open(through, to, &request, deadline.left()).await;
+    let opened = tunnel::open(through, to, &request, deadline).await;
     opened.map(|(tunnel, _)| tunnel).map_err(|failure| at_last_hop(through, failure))
 }
 
@@ -432,7 +414,7 @@ impl Body {
     /// The next piece, never empty; `None` at the end.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Trouble> {
         loop {
-            let Some(frame) = self.deadline.meet(self.incoming.frame()).await? else { return Ok(None) };
+            let Some(frame) = in_time(self.deadline, self.incoming.frame()).await? else { return Ok(None) };
             // Trailers are no part of a page.
             let Ok(bytes) = frame.map_err(|_| Trouble::Cut)?.into_data() else { continue };
             self.left = self.left.checked_sub(bytes.len() as u64).ok_or(Trouble::TooLong(self.allowed))?;

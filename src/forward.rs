@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, sleep_until};
 
 use crate::config;
-use crate::dial;
+use crate::dial::{self, Deadline};
 use crate::error::{Failure, Peer, is_of_tls};
 use crate::gateway::MAX_FIELDS;
 use crate::headers;
@@ -116,7 +116,7 @@ pub(crate) async fn send(
 }
 
 async fn connect(upstream: &Upstream, to: &Authority, within: Duration) -> Result<SendRequest<Upload>, Failure> {
-    let socket = dial::connect(&upstream.member, to, Instant::now() + within).await?;
+    let socket = dial::connect(&upstream.member, to, Deadline::within(within)).await?;
     let (connection, driver) = http1::Builder::new()
         .preserve_header_case(true)
         // For the fields we add ourselves; every other name is written as the client spelled it.

@@ -27,6 +27,7 @@ use crate::answer::{Answer, Connection};
 use crate::ban::{Beginning, Field, Judged};
 use crate::client::Client;
 use crate::config::{Config, ProxyStatus};
+use crate::dial::Deadline;
 use crate::error::{Blame, Failure, Side};
 use crate::forward::{self, Missed, Received};
 use crate::head::{self, Framing, Plain};
@@ -343,7 +344,8 @@ async fn find_tunnel(
         let upstream = attempts.next().await?;
         note_choice(record, &upstream, attempts.number);
         let (to, head) = request.head_for(&upstream.member, worker.via());
-        match tunnel::open(&upstream.member, to, head, worker.config.upstream.dial_timeout).await {
+        let deadline = Deadline::within(worker.config.upstream.dial_timeout);
+        match tunnel::open(&upstream.member, to, head, deadline).await {
             Ok((mut far, mut reply)) => {
                 attempts.served(&upstream);
                 far.lease = attempts.take_lease();

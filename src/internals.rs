@@ -12,6 +12,7 @@ use hyper::{Method, Uri, Version};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use crate::dial::Deadline;
 use crate::member::{Kind, Member};
 use crate::stream::Stream;
 use crate::{head, headers, idle, plain, target, tunnel};
@@ -181,7 +182,7 @@ pub async fn open_tunnel(
     within: Duration,
 ) -> Result<(TcpStream, Bytes, Vec<u8>), String> {
     let to = target::Authority::parse("origin.test:443", None).expect("host and port");
-    let opened = tunnel::open(member, &to, request, within).await;
+    let opened = tunnel::open(member, &to, request, Deadline::within(within)).await;
     let (far, head) = opened.map_err(|failure| format!("{failure:?}"))?;
     match far.socket {
         Stream::Tcp(socket) => Ok((socket, far.early.into(), head)),

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::ban::Beginning;
 use crate::chunked::Chunked;
-use crate::dial;
+use crate::dial::{self, Deadline};
 use crate::error::Failure;
 use crate::forward::Missed;
 use crate::gateway::{self, Attempts, Failed, Worker};
@@ -147,7 +147,7 @@ async fn attempt(
     let mut socket = match kept {
         Some(socket) => socket,
         None => {
-            let deadline = Instant::now() + worker.config.upstream.dial_timeout;
+            let deadline = Deadline::within(worker.config.upstream.dial_timeout);
             match line.unless_gone(dial::connect(&upstream.member, &request.to, deadline)).await? {
                 Ok(socket) => socket,
                 Err(failure) => return missed(failure, Progress::Unsent),

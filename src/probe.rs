@@ -19,7 +19,8 @@ pub use anonymity::Anonymity;
 use anonymity::Own;
 pub use verdict::{Fault, Verdict};
 
-use crate::fetch::{self, Answer, Body, Deadline, Trouble, Url};
+use crate::dial::Deadline;
+use crate::fetch::{self, Answer, Body, Trouble, Url};
 use crate::judge::{MAX_ANSWER, Testimony};
 use crate::member::{Address, Host, Member};
 use crate::target::Authority;

@@ -19,9 +19,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWrite as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::dial;
+use crate::dial::{self, Deadline};
 use crate::error::{Failure, Peer};
 use crate::head::{self, Pieces};
 use crate::member::Member;
@@ -67,15 +67,13 @@ pub(crate) async fn open(
     member: &Member,
     to: &Authority,
     request: &[u8],
-    within: Duration,
+    deadline: Deadline,
 ) -> Result<(Tunnel, Vec<u8>), Failure> {
-    let deadline = Instant::now() + within;
     let mut socket = dial::connect(member, to, deadline).await?;
     if !member.is_http_proxy() {
         return Ok((Tunnel { socket, early: Vec::new(), lease: Lease::default() }, head::ESTABLISHED.to_vec()));
     }
-    let handshake = timeout_at(deadline, ask(&mut socket, request)).await;
-    let (early, head) = handshake.map_err(|_| Failure::DialTimeout(Peer::Proxy, within))??;
+    let (early, head) = deadline.meet(Peer::Proxy, ask(&mut socket, request)).await??;
     Ok((Tunnel { socket, early, lease: Lease::default() }, head))
 }
 
@@ -331,7 +329,8 @@ mod tests {
             socket
         };
         let to = Authority::parse("origin.test:443", None).unwrap();
-        let (opened, _socket) = tokio::join!(open(&member, &to, b"CONNECT", Duration::from_secs(5)), upstream);
+        let (opened, _socket) =
+            tokio::join!(open(&member, &to, b"CONNECT", Deadline::within(Duration::from_secs(5))), upstream);
         assert!(matches!(opened, Err(Failure::Nonsense)));
     }
 }
