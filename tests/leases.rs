@@ -243,22 +243,22 @@ fn an_answer_that_breaks_off_ends_it() {
 
 #[test]
 fn no_answer_ends_it() {
-    scene(&[("upstream.response_timeout", "300ms")], |scene| {
-        let failures = [
-            ("closed", 502),
-            ("reset", 502),
-            ("half-head", 502),
-            ("nonsense", 502),
-            ("credentials", 502),
-            ("silent", 504),
-        ];
-        for (path, status) in failures {
+    scene(&[], |scene| {
+        for path in ["closed", "reset", "half-head", "nonsense", "credentials"] {
             for request in both_ways(path) {
                 let mut client = scene.sent(&request);
                 scene.go();
-                assert_eq!(client.response().status(), status, "{path}");
+                assert_eq!(client.response().status(), 502, "{path}");
                 scene.gateway.wait_in_flight(1);
             }
+        }
+    });
+    scene(&[("upstream.response_timeout", "1s")], |scene| {
+        for request in both_ways("silent") {
+            let mut client = scene.sent(&request);
+            scene.go();
+            assert_eq!(client.response().status(), 504);
+            scene.gateway.wait_in_flight(1);
         }
     });
 }

@@ -43,7 +43,7 @@ pub(crate) fn with_both_stores(test: impl Fn(&Store)) {
 /// A configuration in the making.
 #[derive(Clone)]
 pub(crate) struct Setup {
-    listen: &'static str,
+    listen: String,
     lines: String,
     sources: String,
     proxies: Vec<String>,
@@ -56,7 +56,7 @@ impl Setup {
     pub(crate) fn of<I: IntoIterator<Item: Into<String>>>(members: I) -> Self {
         let proxies = members.into_iter().map(Into::into).collect();
         Self {
-            listen: "127.0.0.1:0",
+            listen: "127.0.0.1:0".into(),
             lines: String::new(),
             sources: String::new(),
             proxies,
@@ -65,8 +65,8 @@ impl Setup {
         }
     }
 
-    pub(crate) fn listen(self, listen: &'static str) -> Self {
-        Self { listen, ..self }
+    pub(crate) fn listen(self, listen: impl Into<String>) -> Self {
+        Self { listen: listen.into(), ..self }
     }
 
     pub(crate) fn over(self, store: &Store) -> Self {

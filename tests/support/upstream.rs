@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use evenkeel::member::{Member, Name};
 use socket2::{Domain, Socket, Type};
 
+use super::port::listen;
 use super::wire::{Head, Message, PATIENCE, Wire};
 
 /// A fake upstream proxy. Gone, with all its connections, when dropped.
@@ -60,7 +61,11 @@ impl Upstream {
     where
         F: Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
     {
-        let listener = TcpListener::bind(address).expect("a free port");
+        let address = address.to_socket_addrs().ok().and_then(|mut found| found.next()).expect("an address");
+        let listener = match address.port() {
+            0 => listen(address.ip()),
+            _ => TcpListener::bind(address).expect("a free port"),
+        };
         let address = listener.local_addr().expect("bound");
         let seen = Arc::new(Seen::default());
         let (shared, script) = (seen.clone(), Arc::new(script));
