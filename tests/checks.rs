@@ -118,23 +118,20 @@ fn three_gateways_share_the_checks_and_none_is_lost_with_one_of_them() {
         .set("gateway.threads", 1);
     let gateways = [setup.start(), setup.start(), setup.start()];
     eventually(PATIENCE, "everyone has had a turn", || checks(&proxy).len() == MEMBERS);
+    // In a span of so many periods everyone has as many turns, one more at its end, and one before it that came late.
     let rounds = |rounds: usize| {
         let before = checks(&proxy);
         let started = Instant::now();
-        eventually(Duration::from_secs(30), "more rounds", || {
-            checks(&proxy).iter().any(|(user, count)| *count >= before[user] + rounds)
-        });
-        let span = started.elapsed();
-        let gained: Vec<_> = checks(&proxy).iter().map(|(user, count)| count - before[user]).collect();
-        (gained, span)
+        let gained = || checks(&proxy).into_iter().map(|(user, count)| count - before[&user]).collect::<Vec<_>>();
+        eventually(Duration::from_secs(30), "more rounds", || gained().iter().all(|count| *count >= rounds));
+        let (gained, span) = (gained(), started.elapsed());
+        let most = span.as_secs() as usize + 2;
+        assert!(gained.iter().all(|count| *count <= most), "{gained:?} in {span:?}");
     };
-    let (gained, span) = rounds(4);
-    assert!(gained.iter().all(|count| (3..=4).contains(count)), "{gained:?} in {span:?}");
-    assert!(span > Duration::from_millis(2900), "{span:?}");
+    rounds(3);
     // Those that it had taken come again when its leases are over.
     gateways[1].signal(Signal::KILL);
-    let (gained, _) = rounds(4);
-    assert!(gained.iter().all(|count| (1..=4).contains(count)), "{gained:?}");
+    rounds(3);
     // Who is removed is checked no more; who joins, is.
     assert_eq!(redis.int(&["ZCARD", &format!("{KEY}:checks")]), MEMBERS as i64);
 }

@@ -54,11 +54,13 @@ impl Lease {
     }
 
     /// The request is over. Called before a client has its last bytes, who may ask again at once, and is then to find the member
-    /// free: where that has to be told to Redis, other tasks of this thread have had their turn to do so when this returns.
+    /// free: where there is a limit and Redis has to be told, it has been when this returns, unless it does not answer in time.
     pub(crate) async fn end(&mut self) {
-        if self.0.take().is_some_and(|held| matches!(held.keeper, Keeper::Redis(_))) {
-            // A task of its own: yielding in this one would end with its next wake-up, whatever that is for.
-            let _ = tokio::spawn(tokio::task::yield_now()).await;
+        let Some(held) = self.0.take() else { return };
+        if let Keeper::Redis(ledger) = &held.keeper {
+            let ledger = ledger.clone();
+            drop(held);
+            ledger.settle().await;
         }
     }
 }

@@ -119,7 +119,7 @@ impl Redis {
         timeout: Duration,
         concurrency: Concurrency,
     ) -> Result<Self, String> {
-        Self::open(url, key, timeout, Prefetch::NONE, Some(Leasing::new(key, concurrency)))
+        Self::open(url, key, timeout, Prefetch::NONE, Some(Leasing::new(key, concurrency, timeout)))
     }
 
     fn open(

@@ -24,7 +24,7 @@ use tokio::sync::{Notify, RwLock, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
 use super::keys::LeaseKeys;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Over};
 use super::link::Link;
 use super::reply::{nonsense, string, strings};
 use super::{CHUNK, MAX_BATCH, MAX_WAITING, random_name, scripts, stopped};
@@ -116,14 +116,16 @@ struct Registration {
 }
 
 impl Leasing {
-    pub(super) fn new(key: &str, concurrency: Concurrency) -> Self {
+    /// `timeout`: the longest that a request waits for Redis.
+    pub(super) fn new(key: &str, concurrency: Concurrency, timeout: Duration) -> Self {
         Self {
             keys: LeaseKeys::of(key),
             most: concurrency.max_in_flight,
             // Together less than the heartbeat: so long after its last sign of life at most, what a dead gateway had is returned.
             lifetime: concurrency.heartbeat * 5 / 8,
             beat: LONGEST_BEAT.min(concurrency.heartbeat / 4),
-            ledger: Arc::default(),
+            // Without a limit, whoever asks early is given a member all the same.
+            ledger: Ledger::new((concurrency.max_in_flight > 0).then_some(timeout)),
             registration: RwLock::new(Registration {
                 stem: random_name(),
                 number: 0,
@@ -241,7 +243,7 @@ impl Leasing {
             let (_, replied) = tokio::join!(
                 // First, and so first on the connection: what is over is free for those who ask now.
                 biased;
-                self.release(link, name, over),
+                self.release(link, name, &over),
                 self.acquire_as(link, name, batch, deadline)
             );
             match replied? {
@@ -296,29 +298,30 @@ impl Leasing {
             loop {
                 let registration = self.registration.read().await;
                 let over = self.ledger.take_over(CHUNK);
-                if over.is_empty() {
+                if over.members.is_empty() {
                     break;
                 }
-                if let Some(name) = &registration.name {
-                    self.release(link, name, over).await;
+                match &registration.name {
+                    Some(name) => self.release(link, name, &over).await,
+                    None => self.ledger.is_told(&over),
                 }
             }
         }
     }
 
     /// Tells Redis what is over. Should that fail, what it is told when the client begins anew is right as well.
-    async fn release(&self, link: &Link, name: &str, over: Vec<(Name, u64)>) {
-        if over.is_empty() {
+    async fn release(&self, link: &Link, name: &str, over: &Over) {
+        if over.members.is_empty() {
             return;
         }
-        let args = std::iter::once(name.into()).chain(with_numbers(over));
+        let args = std::iter::once(name.into()).chain(with_numbers(&over.members));
         let keys = self.keys.of_gateway(name);
         match self.ask(link, &scripts::RELEASE, &keys, args, link.deadline()).await {
             Ok(state) if state[0] == "lapsed" => {
                 self.say_lapsed();
                 self.doubt();
             }
-            Ok(_) => {}
+            Ok(_) => self.ledger.is_told(over),
             Err(error) => {
                 tracing::debug!(%error, "could not tell the pool which requests are over");
                 self.doubt();
@@ -401,18 +404,18 @@ impl Leasing {
         // Until all of it has succeeded, the name is one that may have to be returned.
         registration.former.push(name.clone());
         let balance = self.ledger.balance();
-        let requests: u64 = balance.iter().map(|(_, held)| held).sum();
-        let mut pieces = balance.chunks(CHUNK);
+        let requests: u64 = balance.members.iter().map(|(_, held)| held).sum();
+        let mut pieces = balance.members.chunks(CHUNK);
         // Also when there is nothing in flight.
         let mut piece = Some(pieces.next().unwrap_or_default());
         while let Some(members) = piece {
-            let args =
-                [name.as_str().into(), milliseconds(self.lifetime)].into_iter().chain(with_numbers(members.to_vec()));
+            let args = [name.as_str().into(), milliseconds(self.lifetime)].into_iter().chain(with_numbers(members));
             self.ask(link, &scripts::REGISTER, &keys, args, link.deadline()).await?;
             piece = pieces.next();
         }
         // A script that Redis must be sent first would come behind that of who asks next: nothing is over, and it is known.
-        self.release(link, &name, vec![(Name::new(), 0)]).await;
+        self.release(link, &name, &Over::nothing()).await;
+        self.ledger.is_told(&balance);
         registration.former.pop();
         tracing::debug!(gateway = name, requests, "registered with the pool");
         registration.name = Some(name);
@@ -495,8 +498,8 @@ impl Leasing {
     }
 }
 
-fn with_numbers(members: Vec<(Name, u64)>) -> impl Iterator<Item = Value> {
-    members.into_iter().flat_map(|(member, number)| [Value::from(member), Value::from(number as i64)])
+fn with_numbers(members: &[(Name, u64)]) -> impl Iterator<Item = Value> {
+    members.iter().flat_map(|(member, number)| [Value::from(member.clone()), Value::from(*number as i64)])
 }
 
 fn milliseconds(span: Duration) -> Value {

@@ -6,18 +6,23 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 
 use crate::member::Name;
 use crate::pool::Lease;
 
 /// The books.
-#[derive(Default)]
 pub(in crate::pool) struct Ledger {
     books: Mutex<Books>,
     /// Something is over.
     ended: Notify,
+    /// Of all requests that are over, so many Redis knows of.
+    told: watch::Sender<u64>,
+    /// How long whoever ends a request waits until Redis knows it; `None`: not at all.
+    patience: Option<Duration>,
 }
 
 #[derive(Default)]
@@ -26,9 +31,29 @@ struct Books {
     held: HashMap<Name, u64>,
     /// Requests that are over, which Redis does not know yet.
     over: HashMap<Name, u64>,
+    /// Requests that are over, ever.
+    ended: u64,
+}
+
+/// What is to be told, and the number of the last of it.
+pub(super) struct Over {
+    pub(super) members: Vec<(Name, u64)>,
+    number: u64,
+}
+
+impl Over {
+    /// None of no member, for a call that is to have been made once.
+    pub(super) fn nothing() -> Self {
+        Self { members: vec![(Name::new(), 0)], number: 0 }
+    }
 }
 
 impl Ledger {
+    pub(super) fn new(patience: Option<Duration>) -> Arc<Self> {
+        let told = watch::Sender::new(0);
+        Arc::new(Self { books: Mutex::default(), ended: Notify::new(), told, patience })
+    }
+
     /// Books a request that Redis counts already. The name may be a piece of something larger: it is copied.
     pub(super) fn grant(self: &Arc<Self>, member: &[u8]) -> (Name, Lease) {
         let mut books = self.books();
@@ -48,6 +73,7 @@ impl Ledger {
             }
         }
         *books.over.entry(member.clone()).or_default() += 1;
+        books.ended += 1;
         drop(books);
         self.ended.notify_one();
     }
@@ -57,21 +83,45 @@ impl Ledger {
         self.ended.notified().await;
     }
 
-    /// Takes out what is over, at most `most` members: whoever calls must tell Redis.
-    pub(super) fn take_over(&self, most: usize) -> Vec<(Name, u64)> {
-        let mut books = self.books();
-        if books.over.len() <= most {
-            return books.over.drain().collect();
-        }
-        let some: Vec<Name> = books.over.keys().take(most).cloned().collect();
-        some.into_iter().filter_map(|member| books.over.remove_entry(&member)).collect()
+    /// Ends when Redis knows of everything that is over by now, or does not answer; without patience, when it was probably sent.
+    ///
+    /// That it was sent is not enough: of two connections that have something for it, Redis may read the later one first.
+    pub(in crate::pool) async fn settle(&self) {
+        let Some(patience) = self.patience else {
+            // A task of its own: yielding in this one would end with its next wake-up, whatever that is for.
+            let _ = tokio::spawn(tokio::task::yield_now()).await;
+            return;
+        };
+        let number = self.books().ended;
+        let _ = timeout(patience, self.told.subscribe().wait_for(|&told| told >= number)).await;
     }
 
-    /// Everything in flight, to begin anew with: what is over by now need not be told any more.
-    pub(super) fn balance(&self) -> Vec<(Name, u64)> {
+    /// Takes out what is over, at most `most` members: whoever calls must tell Redis, and say here that it knows.
+    pub(super) fn take_over(&self, most: usize) -> Over {
+        let mut books = self.books();
+        if books.over.len() <= most {
+            return Over { members: books.over.drain().collect(), number: books.ended };
+        }
+        let some: Vec<Name> = books.over.keys().take(most).cloned().collect();
+        // Of those that are left some may have been over before some of these.
+        Over { members: some.into_iter().filter_map(|member| books.over.remove_entry(&member)).collect(), number: 0 }
+    }
+
+    /// Everything in flight, to begin anew with: what is over by now need not be told any more when this is.
+    pub(super) fn balance(&self) -> Over {
         let mut books = self.books();
         books.over.clear();
-        books.held.iter().map(|(member, &held)| (member.clone(), held)).collect()
+        let members = books.held.iter().map(|(member, &held)| (member.clone(), held)).collect();
+        Over { members, number: books.ended }
+    }
+
+    /// Redis knows of it.
+    pub(super) fn is_told(&self, &Over { number, .. }: &Over) {
+        self.told.send_if_modified(|told| {
+            let is_news = *told < number;
+            *told = number.max(*told);
+            is_news
+        });
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
