@@ -14,6 +14,7 @@ use hyper::client::conn::http1::SendRequest;
 use crate::ban::Beginning;
 use crate::client::Client;
 use crate::gateway::Worker;
+use crate::headers;
 use crate::idle::Origin;
 use crate::pool::Lease;
 use crate::record::{Ended, Record};
@@ -117,7 +118,9 @@ impl Body for Answer {
         }
         let frame = match content {
             Content::Own(text) => return Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
-            Content::Relayed { body, .. } => std::task::ready!(Pin::new(body).poll_frame(cx)),
+            Content::Relayed { body, .. } => {
+                std::task::ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map(headers::of_frame))
+            }
         };
         match &frame {
             Some(Ok(frame)) => {

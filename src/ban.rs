@@ -13,6 +13,7 @@
 //! Cost: without rules and bans nothing but that look; with rules that name statuses, a comparison per answer; while hosts have
 //! bans, a lookup per request.
 
+mod beginning;
 mod report;
 mod rule;
 
@@ -23,13 +24,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+pub(crate) use beginning::Beginning;
 use report::{Ids, Report};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 pub use rule::{BODY, Field, Pattern, Rule, Scope};
 
-use crate::chunked::Chunked;
 use crate::config::{Config, Reports};
 use crate::head::Framing;
 use crate::health::Watch;
@@ -52,6 +53,8 @@ const READ_EVERY: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// And between two complaints.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+/// How `Content-Encoding` spells the one coding that rules see through (RFC 9110 §8.4.1.3).
+const GZIP: [&[u8]; 2] = [b"gzip", b"x-gzip"];
 /// A longer name is no host's (RFC 1035 §2.3.4).
 const MAX_HOST: usize = 255;
 
@@ -110,11 +113,11 @@ impl Bans {
         if self.reports == Reports::Never {
             return Ok(());
         }
-        for (n, value) in reports.enumerate() {
+        for (n, report) in reports.flat_map(report::each).enumerate() {
             if n >= FEW_REPORTS {
-                return Err("there are too many fields X-Evenkeel-Report");
+                return Err("X-Evenkeel-Report takes no more than 8 reports at once");
             }
-            let report = Report::read(value)?;
+            let report = Report::read(report)?;
             if report.host.is_none() && self.reports == Reports::Host {
                 return Err("X-Evenkeel-Report must say from which host; this gateway takes no other reports");
             }
@@ -191,13 +194,21 @@ impl Bans {
         !self.rules.is_empty()
     }
 
-    /// Judges an answer by its head; `has` tells whether it has a field. Gives what is to see its body, if a rule wants to.
-    pub(crate) fn judge(self: &Arc<Self>, answer: &Judged<'_>, has: impl Fn(&Field) -> bool) -> Option<Box<Beginning>> {
+    /// Judges an answer by its head; `has` tells whether it has a field of a name, with such a value. Gives what is to see its
+    /// body, if a rule wants to.
+    pub(crate) fn judge(
+        self: &Arc<Self>,
+        answer: &Judged<'_>,
+        has: impl Fn(&str, &dyn Fn(&[u8]) -> bool) -> bool,
+    ) -> Option<Box<Beginning>> {
         let &Judged { member, status, framing, .. } = answer;
+        let mut rules = self.rules.iter().enumerate().filter(|(_, rule)| rule.names(status)).peekable();
+        rules.peek()?;
         let host = host_key(answer.host)?;
+        let has_field = |field: &Field| has(&field.name, &|value| field.is_met_by(value));
         let mut open = Vec::new();
-        for (index, rule) in self.rules.iter().enumerate() {
-            if !rule.is_about(&host, status) || !rule.header.as_ref().is_none_or(&has) {
+        for (index, rule) in rules {
+            if !rule.is_about(&host) || !rule.header.as_ref().is_none_or(has_field) {
                 continue;
             }
             if rule.body.is_none() {
@@ -209,23 +220,15 @@ impl Bans {
         if open.is_empty() || framing == Framing::Nothing {
             return None;
         }
-        let chunked = (framing == Framing::Chunked).then(Chunked::default);
-        Some(Box::new(Beginning {
-            bans: self.clone(),
-            member: member.clone(),
-            host,
-            status,
-            open,
-            chunked,
-            bytes: Vec::new(),
-            seen: 0,
-        }))
+        let is_gzip = has("content-encoding", &|coding| GZIP.iter().any(|gzip| coding.eq_ignore_ascii_case(gzip)));
+        Some(Beginning::new(self.clone(), member.clone(), (host, status), open, framing, is_gzip))
     }
 
     /// Judges a CONNECT that the upstream proxy refused with this status.
     pub(crate) fn judge_refusal(&self, member: &Name, host: &str, status: u16) {
         let Some(host) = host_key(host) else { return };
-        let is_told = |rule: &&Rule| rule.header.is_none() && rule.body.is_none() && rule.is_about(&host, status);
+        let is_told =
+            |rule: &&Rule| rule.header.is_none() && rule.body.is_none() && rule.names(status) && rule.is_about(&host);
         if let Some(rule) = self.rules.iter().find(is_told) {
             self.note(member, rule, &host, status);
         }
@@ -350,66 +353,6 @@ impl Bans {
     }
 }
 
-/// The beginning of a body, as it passes by.
-pub(crate) struct Beginning {
-    bans: Arc<Bans>,
-    member: Name,
-    host: String,
-    status: u16,
-    /// Rules that everything but the body has met.
-    open: Vec<usize>,
-    /// Where the bytes that pass are chunks.
-    chunked: Option<Chunked>,
-    bytes: Vec<u8>,
-    /// How many of them were searched.
-    seen: usize,
-}
-
-impl Beginning {
-    /// More of the body has come. Whether there is nothing more to see.
-    pub(crate) fn add(&mut self, bytes: &[u8]) -> bool {
-        let room = |kept: &Vec<u8>| BODY - kept.len();
-        match &mut self.chunked {
-            None => self.bytes.extend_from_slice(&bytes[..bytes.len().min(room(&self.bytes))]),
-            Some(chunked) => {
-                let kept = &mut self.bytes;
-                let read = chunked.advance_with(bytes, |data| {
-                    kept.extend_from_slice(&data[..data.len().min(room(kept))]);
-                });
-                if read.is_err() {
-                    return true;
-                }
-            }
-        }
-        // A body that comes byte by byte is not searched for each of them.
-        let is_full = self.bytes.len() == BODY;
-        let is_met = (is_full || self.bytes.len() >= 2 * self.seen) && self.search();
-        is_met || is_full
-    }
-
-    /// Whether a rule was met.
-    fn search(&mut self) -> bool {
-        self.seen = self.bytes.len();
-        let is_met = |index: &&usize| {
-            let rule = self.bans.rules.get(**index);
-            rule.and_then(|rule| rule.body.as_ref()).is_some_and(|body| body.is_in(&self.bytes))
-        };
-        let Some(&met) = self.open.iter().find(is_met) else { return false };
-        self.bans.note(&self.member, &self.bans.rules[met], &self.host, self.status);
-        self.open.clear();
-        true
-    }
-}
-
-impl Drop for Beginning {
-    /// A short body may have ended between two searches.
-    fn drop(&mut self) {
-        if self.bytes.len() > self.seen {
-            self.search();
-        }
-    }
-}
-
 /// Whoever can be banned.
 async fn all_members(pool: &Pool) -> Result<Vec<Name>, PoolError> {
     let (set, ramping, parked) = (pool.list().await?, pool.ramping().await?, pool.parked().await?);
@@ -417,12 +360,17 @@ async fn all_members(pool: &Pool) -> Result<Vec<Name>, PoolError> {
     Ok(eligible.chain(parked.into_iter().map(|parked| parked.member)).collect())
 }
 
-/// A host as a person writes it, without a port, as bans name it. `None`: it is none.
+/// A host as a person writes it, without a port and perhaps in Unicode, as bans name it. `None`: it is none.
 pub(crate) fn named_host(text: &str) -> Option<String> {
     let bare = text.trim_start_matches('[').trim_end_matches(']');
-    let is_address = bare.parse::<Ipv6Addr>().is_ok();
-    let is_odd = |c: char| c.is_ascii_control() || " /@*?#\\\"<>:[]".contains(c);
-    if is_address || !text.contains(is_odd) { host_key(text) } else { None }
+    let is_odd = |c: char| c.is_ascii_control() || " /@*?#\\\"<>:[]%".contains(c);
+    match bare.parse::<Ipv6Addr>() {
+        Ok(_) => host_key(bare),
+        Err(_) if text.contains(is_odd) => None,
+        // Clients ask for it in ASCII (RFC 5891 §4.4).
+        Err(_) if !text.is_ascii() => host_key(&url::Host::parse(text).ok()?.to_string()),
+        Err(_) => host_key(text),
+    }
 }
 
 /// A host as bans name it: in lower case, without a final dot; an IPv6 address in brackets and in its shortest form. `None`: too

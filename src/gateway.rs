@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Answer, Connection};
-use crate::ban::{Beginning, Field, Judged};
+use crate::ban::{Beginning, Judged};
 use crate::client::Client;
 use crate::config::{Config, ProxyStatus};
 use crate::dial::Deadline;
@@ -269,10 +269,12 @@ async fn relay(
         client.continue_as_tunnel(far, record.take());
     }
     let (mut head, body) = response.into_parts();
+    let has_none = *attempts.method == Method::HEAD
+        || matches!(head.status, StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     // hyper gives the body without its chunks.
-    let framing = if body.is_end_stream() { Framing::Nothing } else { Framing::UntilClose };
-    let beginning = attempts.judge(&upstream, to, head.status.as_u16(), framing, |field| {
-        head.headers.get_all(&*field.name).iter().any(|value| field.is_met_by(value.as_bytes()))
+    let framing = if has_none { Framing::Nothing } else { Framing::UntilClose };
+    let beginning = attempts.judge(&upstream, to, head.status.as_u16(), framing, |name, is_such| {
+        head.headers.get_all(name).iter().any(|value| is_such(value.as_bytes()))
     });
     head.version = Version::HTTP_11;
     head.headers =
@@ -476,7 +478,7 @@ impl<'a> Attempts<'a> {
         to: &Authority,
         status: u16,
         framing: Framing,
-        has: impl Fn(&Field) -> bool,
+        has: impl Fn(&str, &dyn Fn(&[u8]) -> bool) -> bool,
     ) -> Option<Box<Beginning>> {
         let bans = &self.worker.watch.bans;
         let answer = Judged { member: upstream.member.name(), host: &to.host, status, framing };

@@ -6,6 +6,8 @@
 //! other names come out next to the first of them (their own order holds).
 //! Cost: one pass and one map per head; none where a response has nothing to remove.
 
+use bytes::Bytes;
+use hyper::body::Frame;
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TE,
     TRANSFER_ENCODING, UPGRADE, VIA,
@@ -173,6 +175,16 @@ pub(crate) fn of_response(
     fields
 }
 
+/// A piece of a body as it goes on, either way: what stops here in a head stops here among the trailers too.
+pub(crate) fn of_frame(frame: Frame<Bytes>) -> Frame<Bytes> {
+    frame.into_trailers().map_or_else(|data| data, |fields| Frame::trailers(of_trailers(&fields)))
+}
+
+fn of_trailers(fields: &HeaderMap) -> HeaderMap {
+    let pass = fields.iter().filter(|(name, _)| !is_hop_by_hop(fields, name));
+    pass.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
 /// Whether the client waits to be told to send its body (RFC 9110 §10.1.1).
 pub(crate) fn expects_continue(headers: &HeaderMap) -> bool {
     headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
@@ -305,6 +317,19 @@ mod tests {
         }
         assert!(odd(Version::HTTP_10, &[("transfer-encoding", "chunked")]));
         assert!(odd(Version::HTTP_11, &[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")]));
+    }
+
+    #[test]
+    fn trailers_carry_nothing_past_that_stops_in_a_head() {
+        let kept = of_trailers(&map(&[
+            ("x-sum", "1"),
+            ("proxy-authorization", "Basic Y2xpZW50"),
+            ("x-sum", "2"),
+            ("x-evenkeel-report", "ban"),
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+        ]));
+        assert_eq!(text(&kept), ["x-sum: 1", "x-sum: 2"]);
     }
 
     #[test]

@@ -297,8 +297,8 @@ fn read_head(
     }
     out.extend_from_slice(b"\r\n");
     let mut body = Body::new(response.framing);
-    body.beginning = attempts.judge(upstream, &request.to, response.status, response.framing, |field| {
-        head::has_field(bytes, &field.name, |value| field.is_met_by(value))
+    body.beginning = attempts.judge(upstream, &request.to, response.status, response.framing, |name, is_such| {
+        head::has_field(bytes, name, is_such)
     });
     let mut tail = Vec::new();
     let passed = body.take(rest, &mut tail).map_err(|Nonsense| Failure::Nonsense)?;

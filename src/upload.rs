@@ -17,6 +17,8 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::HeaderMap;
 use tokio::time::{Instant, timeout};
 
+use crate::headers;
+
 /// The client's body, shared by the attempts at one request.
 #[derive(Clone)]
 pub(crate) struct Source(Option<Arc<Mutex<State>>>);
@@ -174,6 +176,7 @@ impl Body for Upload {
             state.waker = Some(cx.waker().clone());
             return Poll::Pending;
         };
+        let frame = frame.map(|frame| frame.map(headers::of_frame));
         state.moved = Instant::now();
         match &frame {
             None => state.finished = true,

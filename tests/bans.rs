@@ -1,6 +1,6 @@
 //! Answers that say a member is not welcome set it aside, by rules.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use evenkeel::member::Name;
@@ -58,9 +58,9 @@ fn an_answer_that_a_rule_names_is_passed_on_and_its_member_is_set_aside_for_the_
 }
 
 /// What a rule sees, and whether it sets the member aside.
-struct Case {
+struct Case<'a> {
     rule: &'static str,
-    answer: &'static str,
+    answer: &'a [u8],
     request: &'static str,
     bans: bool,
 }
@@ -70,16 +70,58 @@ fn rules_see_fields_and_the_beginning_of_a_body_on_every_way() {
     const GET: &str = "GET http://shop.test/ HTTP/1.1\r\nHost: shop.test\r\n\r\n";
     const POST: &str = "POST http://shop.test/ HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 1\r\n\r\nx";
     const CONNECT: &str = "CONNECT shop.test:443 HTTP/1.1\r\nHost: shop.test:443\r\n\r\n";
-    const CHUNKS: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+    const CHUNKS: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
         3\r\nAcc\r\n4\r\ness \r\n6\r\nDenied\r\n0\r\n\r\n";
-    const UNTIL_CLOSE: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nAccess Denied";
-    const FIELD: &str = "HTTP/1.1 200 OK\r\nX-Shield: a\r\nx-shield: Captcha\r\nContent-Length: 0\r\n\r\n";
+    const UNTIL_CLOSE: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nAccess Denied";
+    const EMPTY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    const HEAD: &str = "HEAD http://shop.test/ HTTP/1.1\r\nHost: shop.test\r\n\r\n";
+    const FIELD: &[u8] = b"HTTP/1.1 200 OK\r\nX-Shield: a\r\nx-shield: Captcha\r\nContent-Length: 0\r\n\r\n";
+    let packed = gzipped(b"Access Denied");
+    let packed_chunk = [
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n",
+        &*format!("{:x}\r\n", packed.len()).into_bytes(),
+        &packed,
+        b"\r\n0\r\n\r\n",
+    ]
+    .concat();
+    let packed = [b"HTTP/1.1 200 OK\r\nCONTENT-ENCODING: X-GZip\r\nConnection: close\r\n\r\n", &*packed].concat();
     let body = r#"{ body = "(?i)access denied" }"#;
     let cases = [
         Case { rule: body, answer: CHUNKS, request: GET, bans: true },
         Case { rule: body, answer: CHUNKS, request: POST, bans: true },
         Case { rule: body, answer: UNTIL_CLOSE, request: GET, bans: true },
         Case { rule: r#"{ body = "Access denied" }"#, answer: UNTIL_CLOSE, request: GET, bans: false },
+        Case { rule: body, answer: &packed, request: GET, bans: true },
+        Case { rule: body, answer: &packed, request: POST, bans: true },
+        Case { rule: body, answer: &packed_chunk, request: GET, bans: true },
+        Case { rule: body, answer: &packed_chunk, request: POST, bans: true },
+        // However it arrives, a body ends where it ends, and of the rules that it meets the first counts.
+        Case { rule: r#"{ body = 'Access$' }, { body = 'Acc\b' }"#, answer: CHUNKS, request: GET, bans: false },
+        Case { rule: r#"{ body = 'Access$' }, { body = 'Acc\b' }"#, answer: UNTIL_CLOSE, request: POST, bans: false },
+        Case { rule: "{ body = 'Denied$' }", answer: CHUNKS, request: GET, bans: true },
+        Case { rule: "{ body = '^$' }", answer: CHUNKS, request: GET, bans: false },
+        Case { rule: "{ body = '^$' }", answer: EMPTY, request: GET, bans: true },
+        Case { rule: "{ body = '^$' }", answer: EMPTY, request: POST, bans: true },
+        // There is none to look at, whatever the fields say.
+        Case { rule: "{ body = '^' }", answer: UNTIL_CLOSE, request: HEAD, bans: false },
+        Case {
+            rule: "{ body = '^' }",
+            answer: b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
+            request: GET,
+            bans: false,
+        },
+        Case {
+            rule: "{ status = 403 }",
+            answer: b"HTTP/1.1 403 No\r\nContent-Length: 9\r\n\r\n",
+            request: HEAD,
+            bans: true,
+        },
+        Case {
+            rule: "{ status = 403 }",
+            answer: b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n",
+            request: GET,
+            bans: true,
+        },
         // Framing is no body.
         Case { rule: r#"{ body = "(?s)4..ess" }"#, answer: CHUNKS, request: GET, bans: false },
         Case { rule: r#"{ status = 403, body = "Denied" }"#, answer: UNTIL_CLOSE, request: GET, bans: false },
@@ -90,14 +132,15 @@ fn rules_see_fields_and_the_beginning_of_a_body_on_every_way() {
         Case { rule: r#"{ header = "X-Other" }"#, answer: FIELD, request: POST, bans: false },
         Case { rule: r#"{ status = 200, hosts = [".test"] }"#, answer: FIELD, request: GET, bans: true },
         Case { rule: r#"{ status = 200, hosts = ["other.test"] }"#, answer: FIELD, request: GET, bans: false },
-        Case { rule: "{ status = 403 }", answer: "HTTP/1.1 403 No\r\n\r\n", request: CONNECT, bans: true },
-        Case { rule: "{ status = 200 }", answer: "HTTP/1.1 200 OK\r\n\r\n", request: CONNECT, bans: false },
+        Case { rule: "{ status = 403 }", answer: b"HTTP/1.1 403 No\r\n\r\n", request: CONNECT, bans: true },
+        Case { rule: "{ status = 200 }", answer: b"HTTP/1.1 200 OK\r\n\r\n", request: CONNECT, bans: false },
     ];
     for Case { rule, answer, request, bans } in cases {
+        let answer = answer.to_vec();
         let member = Upstream::start(move |conn| {
             conn.request()?;
             // In single bytes, so that nothing is seen at once.
-            answer.as_bytes().iter().try_for_each(|byte| conn.send([*byte]))
+            answer.iter().try_for_each(|byte| conn.send([*byte]))
         });
         // Nobody is at the other one, so the request finds the member, which is not the last.
         let gateway = Setup::of([member.url(), "http://127.0.0.1:1".into()])
@@ -107,7 +150,7 @@ fn rules_see_fields_and_the_beginning_of_a_body_on_every_way() {
         let mut client = gateway.client();
         client.send(request);
         match request.split(' ').next() {
-            Some(method @ ("GET" | "POST")) => drop(client.response_to(method)),
+            Some(method @ ("GET" | "POST" | "HEAD")) => drop(client.response_to(method)),
             _ => drop(client.head()),
         }
         assert_eq!(member.requests().len(), 1, "{rule}");
@@ -115,9 +158,15 @@ fn rules_see_fields_and_the_beginning_of_a_body_on_every_way() {
             eventually(PATIENCE, rule, || gateway.said(KEPT, &member.url()) == 1);
         } else {
             assert!(gateway.client().is_silent_for(Duration::from_millis(100)));
-            assert_eq!(gateway.said(KEPT, &member.url()), 0, "{rule} {answer}");
+            assert_eq!(gateway.said(KEPT, &member.url()), 0, "{rule} {request}");
         }
     }
+}
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).expect("memory");
+    encoder.finish().expect("memory")
 }
 
 /// The part of a body that was sent arrives while the rest is not even sent.
@@ -424,8 +473,9 @@ fn clients_report_members_and_nobody_else_hears_of_it() {
         let post = "POST http://other.test/ HTTP/1.1\r\nHost: other.test\r\nContent-Length: 1\r\n\r\nx";
         let ban = format!("ban; proxy={}; host={SHOP}; for=1h; reason=\"captcha\"", members[0].id());
         // One that has not served yet is found as well.
-        for request in [get, post] {
-            report(&mut client, request, &ban);
+        let listed = format!("{ban}, {ban}\r\nConnection: X-Evenkeel-Report\r\nX-EVENKEEL-Report:\t{ban}\t");
+        for (request, value) in [(get, &ban), (post, &ban), (get, &listed), (post, &listed)] {
+            report(&mut client, request, value);
             assert_eq!(client.response().status(), 200);
         }
         eventually(PATIENCE, "it is kept from the host", || gateway.said(KEPT, &members[0].url()) == 1);
@@ -440,8 +490,17 @@ fn clients_report_members_and_nobody_else_hears_of_it() {
         client.response();
         eventually(PATIENCE, "it is spared", || gateway.said("is not kept from the host", &members[1].url()) == 1);
         assert_eq!(client.get(&format!("http://{SHOP}/")).status(), 200);
-        // What cannot be a report, or not here, is refused before anything is chosen.
-        for wrong in ["ban", "ban; proxy=1", &ban.replace(&format!(" host={SHOP};"), ""), &ban.replace("1h", "soon")] {
+        // What cannot be a report, or not here, is refused before anything is chosen; of several one is enough.
+        let (many, long) = ([&*ban; 9].join(","), format!("{ban}, ban; reason={}", "x".repeat(20_000)));
+        for wrong in [
+            "ban",
+            "",
+            &many,
+            &long,
+            "ban; proxy=1",
+            &ban.replace(&format!(" host={SHOP};"), ""),
+            &ban.replace("1h", "soon"),
+        ] {
             for request in [get, post, "CONNECT other.test:443 HTTP/1.1\r\nHost: other.test:443\r\n\r\n"] {
                 let mut client = gateway.client();
                 report(&mut client, request, wrong);

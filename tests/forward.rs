@@ -172,20 +172,26 @@ fn a_request_body_streams_while_the_client_is_still_sending_it() {
 
 #[test]
 fn a_chunked_request_stays_chunked_and_keeps_its_trailers() {
+    const TRAILER: &str = "Trailer: X-Sum, Proxy-Authorization, X-Evenkeel-Report";
     let upstream = Upstream::ok("fine");
     let gateway = Setup::of([upstream.url()]).start();
     let response = gateway
         .client()
-        .send("PUT http://origin.test/ HTTP/1.1\r\nHost: origin.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n")
+        .send(format!(
+            "PUT http://origin.test/ HTTP/1.1\r\nHost: origin.test\r\nTransfer-Encoding: chunked\r\n{TRAILER}\r\n\r\n"
+        ))
         .send("5\r\nfirst\r\n")
-        .send("6;ext=1\r\n later\r\n0\r\nX-Sum: 11\r\n\r\n")
+        .send("6;ext=1\r\n later\r\n0\r\nX-Sum: 11\r\nProxy-Authorization: Basic x\r\nX-Evenkeel-Report: ban\r\n\r\n")
         .response();
     assert_eq!(response.text(), "fine");
     let sent = upstream.request();
     assert_eq!(
         sent.head.text(),
-        "PUT http://origin.test/ HTTP/1.1\r\nHost: origin.test\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n"
+        format!(
+            "PUT http://origin.test/ HTTP/1.1\r\nHost: origin.test\r\nTransfer-Encoding: chunked\r\n{TRAILER}\r\n\r\n"
+        )
     );
+    // What stops here stops here in the end, too.
     assert_eq!((&sent.body[..], sent.trailers.to_lowercase().as_str()), (&b"first later"[..], "x-sum: 11\r\n"));
 }
 

@@ -36,8 +36,8 @@ impl Report {
     /// # Errors
     /// What is wrong with it.
     pub(super) fn read(value: &[u8]) -> Result<Self, &'static str> {
-        let text = String::from_utf8_lossy(value);
-        let mut parts = split(&text).into_iter();
+        let parts: Vec<_> = value.split(outside_quotes(b';')).map(String::from_utf8_lossy).collect();
+        let mut parts = parts.iter().map(|part| part.trim());
         if !parts.next().is_some_and(|word| word.eq_ignore_ascii_case("ban")) {
             return Err("X-Evenkeel-Report must begin with ban, like: ban; proxy=p0123456789; host=shop.example");
         }
@@ -69,18 +69,25 @@ impl Report {
     }
 }
 
-/// At semicolons that are not in quotes.
-fn split(text: &str) -> Vec<&str> {
+/// The reports of one field line: several may have been joined to a list on the way (RFC 9110 §5.3).
+pub(super) fn each(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(outside_quotes(b',')).map(<[u8]>::trim_ascii).enumerate().filter_map(|(n, report)| {
+        // A list may have empty places (§5.6.1.2); a value may not be one.
+        (n == 0 || !report.is_empty()).then_some(report)
+    })
+}
+
+/// Finds a separator that is not in a quoted string (RFC 9110 §5.6.4), byte after byte.
+fn outside_quotes(separator: u8) -> impl FnMut(&u8) -> bool {
     let (mut is_quoted, mut is_escaped) = (false, false);
-    let is_end = |c: char| {
-        let is_end = c == ';' && !is_quoted;
-        if c == '"' && !is_escaped {
+    move |&byte| {
+        let is_found = byte == separator && !is_quoted;
+        if byte == b'"' && !is_escaped {
             is_quoted = !is_quoted;
         }
-        is_escaped = c == '\\' && !is_escaped;
-        is_end
-    };
-    text.split(is_end).map(str::trim).collect()
+        is_escaped = is_quoted && byte == b'\\' && !is_escaped;
+        is_found
+    }
 }
 
 /// A token, or what a quoted string stands for (RFC 9110 §5.6.4).
@@ -138,6 +145,14 @@ mod tests {
     }
 
     #[test]
+    fn several_reports_may_share_a_line() {
+        let line = br#"ban; proxy=p0123456789; reason="a, b\", c",, BAN;proxy=p1123456789 ,"#;
+        let ids: Vec<_> = each(line).map(|report| Report::read(report).unwrap().id).collect();
+        assert_eq!(ids, ["p0123456789", "p1123456789"]);
+        assert_eq!(each(b"").count(), 1);
+    }
+
+    #[test]
     fn whatever_else_is_sent_is_refused_with_what_is_wrong() {
         for wrong in [
             &b""[..],
@@ -150,8 +165,10 @@ mod tests {
             b"ban; proxy=p0123456789; until=now",
             b"ban; proxy=\"p0123456789",
             b"\xff\xfe; \"\\",
+            b"ban; proxy=p0123456789; host=%73hop.example",
+            b"ban; proxy=p0123456789; reason=a, b",
         ] {
-            let why = Report::read(wrong).unwrap_err();
+            let why = each(wrong).find_map(|report| Report::read(report).err()).unwrap();
             assert!(why.starts_with("X-Evenkeel-Report") && !why.contains("s3cret"), "{}", wrong.escape_ascii());
         }
     }

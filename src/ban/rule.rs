@@ -73,6 +73,12 @@ impl Pattern {
     pub fn is_in(&self, bytes: &[u8]) -> bool {
         self.0.is_match(bytes)
     }
+
+    /// Whether it is found in there whatever comes behind. What a pattern asks of its surroundings (`$`, `\\b`) looks one
+    /// byte ahead, so a match that ends before the last byte stays one.
+    pub(super) fn is_surely_in(&self, bytes: &[u8]) -> bool {
+        self.0.shortest_match(bytes).is_some_and(|end| end < bytes.len())
+    }
 }
 
 impl PartialEq for Pattern {
@@ -88,14 +94,18 @@ impl fmt::Debug for Pattern {
 }
 
 impl Rule {
-    /// Whether an answer of `host` with this status is one of those it is about, as far as can be said without its fields.
-    pub(super) fn is_about(&self, host: &str, status: u16) -> bool {
+    /// Whether an answer with this status may be one that it is about.
+    pub(super) fn names(&self, status: u16) -> bool {
+        self.status.is_empty() || self.status.iter().any(|range| range.contains(&status))
+    }
+
+    /// Whether an answer of `host` may be one that it is about.
+    pub(super) fn is_about(&self, host: &str) -> bool {
         let is_one = |known: &String| match known.strip_prefix('.') {
             Some(domain) => host == domain || host.strip_suffix(domain).is_some_and(|below| below.ends_with('.')),
             None => known == host,
         };
-        (self.status.is_empty() || self.status.iter().any(|range| range.contains(&status)))
-            && (self.hosts.is_empty() || self.hosts.iter().any(is_one))
+        self.hosts.is_empty() || self.hosts.iter().any(is_one)
     }
 
     /// Why, in words.
@@ -127,15 +137,15 @@ mod tests {
     fn a_rule_is_about_its_status_and_its_hosts() {
         let statuses = rule(&[403..=403, 500..=599], &[]);
         assert_eq!(
-            [402, 403, 404, 499, 500, 599, 600].map(|s| statuses.is_about("h", s)),
+            [402, 403, 404, 499, 500, 599, 600].map(|status| statuses.names(status)),
             [false, true, false, false, true, true, false]
         );
         let hosts = rule(&[], &["shop.example", ".wide.example", "[::1]"]);
         for host in ["shop.example", "wide.example", "a.wide.example", "a.b.wide.example", "[::1]"] {
-            assert!(hosts.is_about(host, 200), "{host}");
+            assert!(hosts.is_about(host), "{host}");
         }
         for host in ["a.shop.example", "myshop.example", "awide.example", "example", "", ".wide.example.org"] {
-            assert!(!hosts.is_about(host, 200), "{host}");
+            assert!(!hosts.is_about(host), "{host}");
         }
     }
 
@@ -143,6 +153,11 @@ mod tests {
     fn a_pattern_finds_bytes_and_says_in_one_line_what_is_wrong() {
         let pattern = Pattern::new("(?i)access denied").unwrap();
         assert!(pattern.is_in(b"\xff\xfe ACCESS Denied") && !pattern.is_in(b"access"));
+        for open_ended in ["denied$", r"denied\b", "denied", "(?m)denied$", r"denied\z", "den.*ed", "x*$"] {
+            let pattern = Pattern::new(open_ended).unwrap();
+            assert!(pattern.is_in(b"access denied") && !pattern.is_surely_in(b"access denied"), "{open_ended}");
+        }
+        assert!(Pattern::new(r"denied\b").unwrap().is_surely_in(b"access denied."));
         assert!(Pattern::new("(").is_err_and(|why| why == "unclosed group"));
         assert!(Pattern::new("a{1000}{1000}").is_err_and(|why| !why.contains('\n')));
     }
