@@ -121,19 +121,31 @@ impl Bans {
             if report.host.is_none() && self.reports == Reports::Host {
                 return Err("X-Evenkeel-Report must say from which host; this gateway takes no other reports");
             }
-            let known = self.ids().find(&report.id).cloned();
-            match known {
-                Some(member) => self.note_report(&member, report),
-                None => {
-                    let mut unresolved = self.unresolved();
-                    if unresolved.len() < MOST_REPORTS && !unresolved.contains(&report) {
-                        unresolved.push(report);
-                        self.is_unresolved.notify_one();
-                    }
+            self.take_in(report);
+        }
+        Ok(())
+    }
+
+    /// Takes in what somebody reports who may report all; all of it or nothing. Gives how many reports there were.
+    pub(crate) fn hear_all<'v>(&self, reports: impl Iterator<Item = &'v [u8]>) -> Result<usize, &'static str> {
+        let reports: Vec<Report> = reports.map(Report::read).collect::<Result<_, _>>()?;
+        let heard = reports.len();
+        reports.into_iter().for_each(|report| self.take_in(report));
+        Ok(heard)
+    }
+
+    fn take_in(&self, report: Report) {
+        let known = self.ids().find(&report.id).cloned();
+        match known {
+            Some(member) => self.note_report(&member, report),
+            None => {
+                let mut unresolved = self.unresolved();
+                if unresolved.len() < MOST_REPORTS && !unresolved.contains(&report) {
+                    unresolved.push(report);
+                    self.is_unresolved.notify_one();
                 }
             }
         }
-        Ok(())
     }
 
     /// A client is told this id, and may report it.
@@ -270,7 +282,7 @@ impl Bans {
                         .ban(&batch, self.max_parked)
                         .await
                         .map(|changes| changes.iter().for_each(|change| watch.tell(change, &mut complained))),
-                    Some(host) => self.tell_of(pool, host, &batch, &mut complained).await,
+                    Some(host) => self.tell_of(pool, watch, host, &batch, &mut complained).await,
                 };
                 if let Err(error) = told {
                     tracing::debug!(%error, "could not tell the pool of bans; trying on");
@@ -285,6 +297,7 @@ impl Bans {
     async fn tell_of(
         &self,
         pool: &Pool,
+        watch: &Watch,
         host: &str,
         batch: &[Ban],
         complained: &mut Option<Instant>,
@@ -298,6 +311,7 @@ impl Bans {
             let (proxy, id) = (member::masked(member), member::id(member));
             match word {
                 HostBan::Banned => {
+                    watch.metrics.banned();
                     tracing::warn!(proxy, id, host, reason, r#for = ?span, "keeps a pool member from a host");
                 }
                 HostBan::Spared if complained.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY) => {

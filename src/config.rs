@@ -6,6 +6,7 @@
 //! Afterwards nothing is optional or unchecked: what a [`Config`] holds can be used as it is.
 //! Not here: opening what is named (sockets, stores), reading `--proxies` files, and the command line itself.
 
+mod admin;
 mod ban;
 mod mistake;
 mod policy;
@@ -22,6 +23,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use admin::{Admin, Token};
 pub use mistake::{Mistake, Mistakes};
 pub use proxies::proxy;
 pub use source::{Gone, Place, PoolSource};
@@ -50,6 +52,8 @@ pub struct Config {
     pub retry: Retry,
     /// When members are set aside for failing, and how they are tried.
     pub health: Health,
+    /// The gateway's own pages.
+    pub admin: Admin,
     /// What is written to standard error.
     pub log: Log,
 }
@@ -434,8 +438,9 @@ fn read(reader: &mut Reader<'_>) -> Config {
         parallel: reader.key("health.parallel", HEALTH_PARALLEL, value::whole(1..=MAX_PARALLEL)),
     };
     let pool = Pool { sources: sources(reader, health.url.is_some()), ..pool };
+    let admin = Admin::read(reader);
     let log = Log { requests: reader.key("log.requests", false, value::switch) };
-    Config { gateway, pool, upstream, retry, health, log }
+    Config { gateway, pool, upstream, retry, health, admin, log }
 }
 
 /// Names are those of keys in the store, so no two sources may share one. `may_judge`: there is a page to try candidates with.

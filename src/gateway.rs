@@ -10,6 +10,7 @@
 //! response head `upstream.response_timeout`, and what streams afterwards is watched by [`crate::client`].
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,6 +36,7 @@ use crate::headers::{self, Wishes};
 use crate::health::{Trial, Watch};
 use crate::line::{Gone, Line};
 use crate::member::{self, Name};
+use crate::metrics::Counts;
 use crate::plain::Fate;
 use crate::pool::{Kind, Lease, Parking, Pool, PoolError, Stay};
 use crate::record::{Ended, Record};
@@ -58,6 +60,7 @@ pub(crate) struct Worker {
     pub(crate) pool: Pool,
     pub(crate) upstreams: Upstreams,
     pub(crate) watch: Arc<Watch>,
+    counts: Counts,
     pub(crate) http: http1::Builder,
     /// How many pipes there may be for bulk tunnels, in the whole process.
     pub(crate) pipes: Arc<Semaphore>,
@@ -65,9 +68,18 @@ pub(crate) struct Worker {
     pub(crate) drain: CancellationToken,
     /// The same, to be asked for on every wake-up without taking the token's lock.
     is_draining: AtomicBool,
-    listening: std::net::SocketAddr,
-    /// This gateway's name in `Via` (RFC 9110 §7.6.3), random per process.
-    via: Option<Via>,
+    own: Own,
+}
+
+/// By what this gateway knows itself, to be no link of a loop.
+#[derive(Clone)]
+pub(crate) struct Own {
+    /// Where clients connect.
+    pub(crate) gateway: SocketAddr,
+    /// Where its own pages are.
+    pub(crate) admin: Option<SocketAddr>,
+    /// Its name in `Via` (RFC 9110 §7.6.3), random per process.
+    pub(crate) via: Option<Via>,
 }
 
 /// A pseudonym, and the `Via` field with it.
@@ -94,8 +106,8 @@ impl Worker {
         watch: Arc<Watch>,
         max_idle: usize,
         pipes: Arc<Semaphore>,
-        listening: std::net::SocketAddr,
-        via: Option<Via>,
+        own: Own,
+        index: usize,
     ) -> Self {
         let mut http = http1::Builder::new();
         // The client's deadlines are kept in crate::client; a timer here would be a second one per request.
@@ -105,29 +117,30 @@ impl Worker {
             .auto_date_header(false)
             .max_headers(MAX_FIELDS)
             .max_buf_size(MAX_BUFFER);
+        let counts = watch.metrics.counts(index);
         let upstreams = Upstreams::new(max_idle, config.upstream.idle_timeout);
         Self {
             config,
             pool,
             upstreams,
             watch,
+            counts,
             http,
             pipes,
             drain: CancellationToken::new(),
             is_draining: AtomicBool::new(false),
-            listening,
-            via,
+            own,
         }
     }
 
     /// The value of this gateway's `Via`, if it adds one.
     pub(crate) fn via(&self) -> Option<&HeaderValue> {
-        self.via.as_ref().map(|via| &via.value)
+        self.own.via.as_ref().map(|via| &via.value)
     }
 
     /// The name this gateway goes by in `Via`.
     pub(crate) fn pseudonym(&self) -> Option<&str> {
-        self.via.as_ref().map(|via| &via.pseudonym[..])
+        self.own.via.as_ref().map(|via| &via.pseudonym[..])
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -205,7 +218,8 @@ pub(crate) fn hear<'v>(worker: &Worker, reports: impl Iterator<Item = &'v [u8]>)
 
 /// A request that would come back to this gateway goes no further.
 pub(crate) fn refuse_loop(worker: &Worker, to: &Authority, has_been_here: bool) -> Result<(), Failure> {
-    if has_been_here || to.is_own(worker.listening) { Err(Failure::Loop) } else { Ok(()) }
+    let is_own = to.is_own(worker.own.gateway) || worker.own.admin.is_some_and(|admin| to.is_own(admin));
+    if has_been_here || is_own { Err(Failure::Loop) } else { Ok(()) }
 }
 
 /// absolute-form: the request goes on as it is, its answer comes back as it is.
@@ -389,6 +403,8 @@ pub(crate) struct Attempts<'a> {
 
 impl<'a> Attempts<'a> {
     pub(crate) fn new(worker: &'a Arc<Worker>, method: &'a Method, to: &Authority) -> Self {
+        let counts = &worker.counts;
+        if *method == Method::CONNECT { &counts.tunnels } else { &counts.forwards }.inc();
         Self {
             worker,
             method,
@@ -422,6 +438,8 @@ impl<'a> Attempts<'a> {
                 Err(error) => return Err(self.last_failure_or(error.into())),
             };
             self.is_local = lease.is_local();
+            let counts = &self.worker.counts;
+            if self.is_local { &counts.locally } else { &counts.by_store }.inc();
             let reason = match self.worker.upstreams.get(&name) {
                 Ok(upstream) => {
                     self.lease = lease;
@@ -458,6 +476,7 @@ impl<'a> Attempts<'a> {
         // Should the store be away, the trial goes on all the same.
         self.lease = self.worker.pool.hold(trial.member()).await.unwrap_or_default();
         self.trial = Some(Box::new(trial));
+        self.worker.counts.trials.inc();
         Some(upstream)
     }
 
@@ -542,10 +561,12 @@ impl<'a> Attempts<'a> {
                 None => self.worker.watch.failed(upstream.member.name(), || missed.failure.to_string()),
             }
         }
+        let error = missed.failure.row().error;
+        self.worker.watch.metrics.failed(error);
         tracing::debug!(
             proxy = upstream.member.id(),
             attempt = self.number,
-            error = missed.failure.row().error,
+            error,
             goes_on,
             "an attempt failed: {}",
             missed.failure
@@ -649,6 +670,7 @@ pub(crate) fn note_failure(record: &mut Option<Box<Record>>, failed: Failed) {
 /// The gateway's own answer to a failure.
 fn refuse(worker: &Worker, failed: &Failed) -> Response<Bytes> {
     let row = failed.failure.row();
+    worker.watch.metrics.answered(row.status.as_u16(), row.error);
     let mut response = Response::new(Bytes::from(format!("evenkeel: {}\n", failed.failure)));
     *response.status_mut() = row.status;
     let fields = response.headers_mut();

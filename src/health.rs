@@ -31,6 +31,7 @@ use examiner::Examiner;
 use crate::ban::Bans;
 use crate::config::Config;
 use crate::member::{self, Name};
+use crate::metrics::Metrics;
 use crate::pool::{Care, Change, Outcome, Parked, Pool, Report};
 
 /// What is noted within so long goes in one call.
@@ -75,6 +76,8 @@ pub struct Watch {
     is_noted: Notify,
     /// What answers say of members.
     pub(crate) bans: Arc<Bans>,
+    /// What is counted of all this.
+    pub(crate) metrics: Metrics,
 }
 
 #[derive(Default)]
@@ -133,6 +136,7 @@ impl Watch {
             notes: Mutex::default(),
             is_noted: Notify::new(),
             bans: Arc::new(Bans::new(config)),
+            metrics: Metrics::default(),
         }
     }
 
@@ -237,7 +241,7 @@ impl Watch {
         };
         let candidates = async {
             if let Some(candidates) = &self.candidates {
-                candidates.run(pool).await;
+                candidates.run(pool, &self.metrics).await;
             }
         };
         let examiner = async {
@@ -280,9 +284,11 @@ impl Watch {
                 let span = Duration::from_millis(until_ms.unwrap_or_default().saturating_sub(*since_ms));
                 let (proxy, id) = (member::masked(member), member::id(member));
                 let kind = kind.as_str();
+                self.metrics.parked(kind);
                 tracing::warn!(proxy, id, kind, reason, r#for = ?span, in_a_row, "set a pool member aside");
             }
             Change::Restored(member) => {
+                self.metrics.returned(1);
                 tracing::info!(proxy = member::masked(member), id = member::id(member), "back in the pool");
             }
             Change::Spared(member) if complained.is_none_or(|at: Instant| at.elapsed() > COMPLAIN_EVERY) => {

@@ -15,6 +15,7 @@
 //! - [`health`] takes note of members that fail, so that they are set aside, and judges candidates by
 //!   [`rules`], [`ban`] of answers that say so;
 //! - `retry` and `error` say what happens when that fails, `record` writes the line about it;
+//! - `metrics` counts what happens, and `admin` shows it;
 //! - beside all that, `sources` keeps the pool in step with lists, and `upkeep` does what it needs now and then.
 //!
 //! What is not here: caching, rewriting of bodies, TLS interception. A request that was refused before a member was
@@ -68,6 +69,10 @@ mod record;
 mod retry;
 
 mod upkeep;
+
+mod admin;
+mod metrics;
+mod pages;
 
 pub mod cli;
 pub mod demo;

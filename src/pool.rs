@@ -157,6 +157,19 @@ pub struct Candidate {
     pub due_ms: u64,
 }
 
+/// How many there are in each state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// In the set.
+    pub eligible: u64,
+    /// Eligible as well, but catching up slowly.
+    pub ramping: u64,
+    /// Set aside.
+    pub parked: u64,
+    /// To be judged.
+    pub candidates: u64,
+}
+
 /// Why the store did not do what it was asked.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PoolError {
@@ -751,6 +764,17 @@ impl Pool {
         match self {
             Self::Embedded(_) => Ok(()),
             Self::Redis(pool) => pool.stop_prefetching().await,
+        }
+    }
+
+    /// How many there are in each state; whoever is in two places is in both numbers.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn sizes(&self) -> Result<Sizes, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.sizes()),
+            Self::Redis(pool) => pool.sizes().await,
         }
     }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use prometheus_client::metrics::gauge::Gauge;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -24,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use crate::client;
 use crate::config::{self, Config};
 use crate::error::{Failure, is_out_of_descriptors};
-use crate::gateway::{Via, Worker};
+use crate::gateway::{Own, Via, Worker};
 use crate::health::Watch;
 use crate::pool::Pool;
 
@@ -102,6 +103,7 @@ pub fn workers(config: &config::Gateway) -> usize {
 /// `gateway.drain_timeout`, and returns.
 ///
 /// `connect` gives each worker its pool; it is called inside the worker's runtime. `watch` hears what becomes of requests.
+/// `admin` is where the gateway's own pages are: no client is led there.
 ///
 /// # Errors
 /// The first worker that could not start.
@@ -110,6 +112,7 @@ pub fn run<F>(
     listeners: Listeners,
     connect: F,
     watch: Arc<Watch>,
+    admin: Option<SocketAddr>,
     shutdown: CancellationToken,
 ) -> Result<(), String>
 where
@@ -124,16 +127,16 @@ where
     let connect = Arc::new(connect);
     let (inboxes, handovers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(HANDOVER_QUEUE)).unzip();
     let crowd = Arc::new(Crowd {
-        open: (0..count).map(|_| AtomicUsize::new(0)).collect(),
+        open: (0..count).map(|index| watch.metrics.clients(index)).collect(),
         total: AtomicUsize::new(0),
         told: AtomicUsize::new(0),
         limit,
         inboxes,
     });
     let threads = listeners.listeners.into_iter().zip(handovers).enumerate().map(|(index, (listener, handover))| {
-        let (config, crowd, via, pipes) = (config.clone(), crowd.clone(), via.clone(), pipes.clone());
+        let (config, crowd, pipes) = (config.clone(), crowd.clone(), pipes.clone());
         let (connect, shutdown, watch) = (connect.clone(), shutdown.clone(), watch.clone());
-        let address = listeners.address;
+        let own = Own { gateway: listeners.address, admin, via: via.clone() };
         let body = move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -144,7 +147,7 @@ where
                 let pool = connect()?;
                 pool.register();
                 let max_idle = (crowd.limit / count).clamp(1, MOST_IDLE);
-                let worker = Worker::new(config, pool, watch, max_idle, pipes, address, via);
+                let worker = Worker::new(config, pool, watch, max_idle, pipes, own, index);
                 let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
                 Acceptor { worker: Arc::new(worker), crowd, index, clients: TaskTracker::new() }
                     .run(listener, handover, shutdown)
@@ -194,7 +197,7 @@ fn connection_limit(descriptors: usize, asked: usize) -> usize {
 /// The clients of all workers.
 struct Crowd {
     /// Open client connections per worker.
-    open: Vec<AtomicUsize>,
+    open: Vec<Gauge>,
     /// Of all workers together, also those on their way from one to another.
     total: AtomicUsize,
     /// Clients being told of the limit.
@@ -206,9 +209,8 @@ struct Crowd {
 impl Crowd {
     /// The worker a new connection of worker `index` should go to instead, if it has clearly more than that one.
     fn better_than(&self, index: usize) -> Option<usize> {
-        let mine = self.open[index].load(Ordering::Relaxed);
-        let (other, least) =
-            self.open.iter().map(|open| open.load(Ordering::Relaxed)).enumerate().min_by_key(|&(_, open)| open)?;
+        let mine = self.open[index].get();
+        let (other, least) = self.open.iter().map(Gauge::get).enumerate().min_by_key(|&(_, open)| open)?;
         (mine > least + least / 4 + 1).then_some(other)
     }
 }
@@ -237,20 +239,20 @@ impl Counted {
     }
 
     fn admitted(crowd: &Arc<Crowd>, index: usize) -> Self {
-        crowd.open[index].fetch_add(1, Ordering::Relaxed);
+        crowd.open[index].inc();
         Self { crowd: crowd.clone(), index }
     }
 
     fn move_to(&mut self, index: usize) {
-        self.crowd.open[self.index].fetch_sub(1, Ordering::Relaxed);
-        self.crowd.open[index].fetch_add(1, Ordering::Relaxed);
+        self.crowd.open[self.index].dec();
+        self.crowd.open[index].inc();
         self.index = index;
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.crowd.open[self.index].fetch_sub(1, Ordering::Relaxed);
+        self.crowd.open[self.index].dec();
         self.crowd.total.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -65,6 +65,7 @@ impl Upkeep {
         for _ in 0..MAX_CALLS {
             match self.pool.restore_due(BATCH, self.restore).await {
                 Ok(restored) => {
+                    self.watch.metrics.returned(restored.len());
                     for name in &restored {
                         tracing::info!(proxy = member::masked(name), id = member::id(name), "back in the pool");
                     }

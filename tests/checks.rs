@@ -78,7 +78,8 @@ fn when_the_page_does_not_answer_nobody_is_set_aside() {
     with_both_stores(|store| {
         let (members, switches): (Vec<_>, Vec<_>) = (0..5).map(|_| fickle()).unzip();
         let urls: Vec<_> = members.iter().map(Upstream::url).collect();
-        let gateway = Setup::of(urls.clone()).over(store).set("health.url", PAGE).set("health.every", "200ms").start();
+        let gateway =
+            Setup::of(urls.clone()).over(store).set("health.url", PAGE).set("health.every", "200ms").admin().start();
         eventually(PATIENCE, "a round", || members.iter().all(|member| !member.requests().is_empty()));
         let before: Vec<_> = members.iter().map(|member| member.requests().len()).collect();
         switches.iter().for_each(|switch| switch.store(false, Ordering::SeqCst));
@@ -86,7 +87,11 @@ fn when_the_page_does_not_answer_nobody_is_set_aside() {
             members.iter().zip(&before).all(|(member, before)| member.requests().len() > before + 12)
         });
         eventually(PATIENCE, "it says so", || gateway.log().contains("checks set nobody aside"));
+        let in_doubt = || gateway.metric(r#"evenkeel_judge_in_doubt{of="checks"}"#);
+        eventually(PATIENCE, "it shows it", || in_doubt() == Some(1));
         switches.iter().for_each(|switch| switch.store(true, Ordering::SeqCst));
+        eventually(PATIENCE, "that is over", || in_doubt() == Some(0));
+        assert!(gateway.metric(r#"evenkeel_checks_total{result="unknown"}"#) > Some(0));
         let mut client = gateway.client();
         let served: HashSet<_> =
             (0..10).map(|_| client.get("http://origin.test/").field("Proxy-Status").unwrap().to_owned()).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evenkeel::ban::{Field, Pattern, Rule, Scope};
 use evenkeel::config::{
-    Config, Gateway, Gone, Health, Log, Place, ProxyStatus, Reports, Retry, Sources, Store, Upstream,
+    Admin, Config, Gateway, Gone, Health, Log, Place, ProxyStatus, Reports, Retry, Sources, Store, Upstream,
 };
 use evenkeel::list::Protocol;
 use evenkeel::pool::{Concurrency, Decay, Initial, Policy};
@@ -81,6 +81,9 @@ fn every_key_reaches_its_place() {
     };
     assert_eq!(config.health, health);
     assert!(!format!("{:?}", config.health).contains("hush"));
+    let Admin { listen, token } = &config.admin;
+    assert_eq!((listen, token.is_some()), (&Some("0.0.0.0:9180".parse().unwrap()), true));
+    assert!(!format!("{:?}", config.admin).contains("hush"));
     assert_eq!(config.log, Log { requests: true });
     assert!(matches!(&config.pool.store, Store::Redis(url) if url.expose() == "redis://redis.example/2"));
     assert_eq!((&config.pool.key[..], config.pool.timeout), ("other:{pool}", secs(5)));

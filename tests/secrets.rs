@@ -91,6 +91,7 @@ fn a_secret_of_a_member_shows_nowhere() {
         .set("retry.attempts", 1)
         .set("health.park_after", 0)
         .set("gateway.via", true)
+        .admin()
         .env("RUST_LOG", "trace")
         .env("RUST_BACKTRACE", "1")
         .start();
@@ -117,6 +118,7 @@ fn a_secret_of_a_member_shows_nowhere() {
         assert!(output.status.success() && text.matches("***").count() >= usable.len(), "{text}");
         assert!(text.contains("port 99999 is not a port"), "{text}");
     }
+    assert_hidden(gateway.ask_admin("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").text(), "a metric");
     let log = gateway.finish();
     assert!(log.contains("set a pool member aside") && log.contains("DEBUG"), "{log}");
     assert_hidden(&log, "the log");

@@ -1,5 +1,6 @@
 //! What the tests stand on: real servers on ports of their own.
 
+pub(crate) mod admin;
 pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod inside;

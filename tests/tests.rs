@@ -41,6 +41,7 @@ mod fleet;
 mod leases;
 mod least_concurrent;
 
+mod admin;
 mod drain;
 mod limits;
 mod logging;

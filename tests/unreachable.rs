@@ -39,7 +39,11 @@ impl Pool {
 
     fn setup(&self) -> Setup {
         let timeout = format!("{}ms", TIMEOUT.as_millis());
-        Setup::of(Vec::<String>::new()).redis(&self.redis).set("gateway.threads", 2).set("pool.timeout", timeout)
+        Setup::of(Vec::<String>::new())
+            .redis(&self.redis)
+            .set("gateway.threads", 2)
+            .set("pool.timeout", timeout)
+            .admin()
     }
 
     /// One that may choose by itself, and knows from whom.
@@ -119,6 +123,8 @@ fn while_redis_is_down_members_are_chosen_evenly_and_counted_when_it_is_back() {
     assert!(told.iter().all(|status| status.starts_with("evenkeel; next-hop=p")), "{told:?}");
     let each: Vec<_> = pool.upstreams.iter().map(|upstream| upstream.requests().len()).collect();
     assert_eq!(each, [4, 3, 2]);
+    let locally = |worker| format!(r#"evenkeel_attempts_total{{worker="{worker}",chosen_by="gateway"}}"#);
+    assert_eq!((0..2).filter_map(|worker| gateway.metric(&locally(worker))).sum::<u64>(), 9);
 
     // It comes back with other counts, and without one of them, which stays away.
     pool.redis.restart();

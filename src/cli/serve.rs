@@ -2,16 +2,19 @@
 
 use std::future::Future;
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::{CANNOT_CREATE, CONFIG, Exit, OS_ERROR, USAGE, connector_with, embedded};
+use crate::admin::Admin;
 use crate::config::{self, Config, Store};
 use crate::demo;
 use crate::health::Watch;
@@ -95,6 +98,12 @@ where
         let watch = Arc::new(Watch::new(&config));
         let owing = pool.clone();
         let upkeep = Upkeep::new(pool.clone(), &config.pool, watch.clone());
+        let admin = match config.admin.listen {
+            Some(address) => {
+                Some(open_admin(address, Admin::new(pool.clone(), watch.clone(), config.admin.token.clone())).await?)
+            }
+            None => None,
+        };
         let first_round = {
             let connect = connect.clone();
             sources::start(&config.pool, move || connect(), shutdown.clone())
@@ -106,7 +115,7 @@ where
         let (done, finished) = tokio::sync::oneshot::channel();
         let workers = {
             let shutdown = shutdown.clone();
-            move || done.send(server::run(config, listeners, move || connect(), watch, shutdown))
+            move || done.send(server::run(config, listeners, move || connect(), watch, admin, shutdown))
         };
         thread::spawn(workers);
         tokio::pin!(finished);
@@ -135,6 +144,20 @@ where
     });
     let saved = keeping.map_or(Ok(()), Keeping::finish);
     done.and(saved.map_err(|error| Exit::new(CANNOT_CREATE, format!("cannot save the state: {error}"))))
+}
+
+/// Begins to show the gateway's own pages, and gives where; they are there until the process ends.
+async fn open_admin(address: SocketAddr, admin: Admin) -> Result<SocketAddr, Exit> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        Ok::<_, io::Error>((listener.local_addr()?, listener))
+    };
+    let (address, listener) = bound
+        .await
+        .map_err(|error| Exit::new(OS_ERROR, format!("cannot listen on {address} (admin.listen): {error}")))?;
+    tracing::info!("metrics on http://{address}/metrics");
+    tokio::spawn(admin.serve(listener));
+    Ok(address)
 }
 
 /// Fills the embedded store with what was saved of it, and saves it from now on, if the configuration says so.

@@ -379,10 +379,12 @@ fn unknown_key(keys: &[&'static str], name: &str) -> String {
     }
 }
 
-/// By the last part first: a key under the wrong table is nearer than another key under the right one.
+/// By the last part first: a key under the wrong table is nearer than another key under the right one. Without a table, and
+/// where several have that key, it is the first in the schema.
 fn nearest_key(keys: &[&'static str], name: &str) -> Option<&'static str> {
     let (table, last) = split(name);
-    let far = |key: &str| (distance(split(key).1, last), distance(split(key).0, table));
+    let from_table = |known: &str| if table.is_empty() { 0 } else { distance(known, table) };
+    let far = |key: &str| (distance(split(key).1, last), from_table(split(key).0));
     let key = keys.iter().min_by_key(|key| far(key))?;
     is_near(far(key).0, last).then_some(key)
 }

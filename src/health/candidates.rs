@@ -19,6 +19,7 @@ use super::examiner::Examiner;
 use super::{BATCH, COMPLAIN_EVERY, luck};
 use crate::config::Config;
 use crate::member::{self, Member, Name};
+use crate::metrics::{Metrics, Tried};
 use crate::pool::{Judged, Judging, Memory, Opinion, Pool};
 use crate::probe::Verdict;
 use crate::rules::Ruling;
@@ -52,9 +53,9 @@ impl Candidates {
     }
 
     /// Goes on for ever.
-    pub(super) async fn run(&self, pool: &Pool) {
+    pub(super) async fn run(&self, pool: &Pool, metrics: &Metrics) {
         let (found, verdicts) = mpsc::channel(self.parallel);
-        tokio::join!(self.take(pool, found), self.conclude(pool, verdicts));
+        tokio::join!(self.take(pool, found), self.conclude(pool, metrics, verdicts));
     }
 
     async fn take(&self, pool: &Pool, found: mpsc::Sender<Found>) {
@@ -98,7 +99,7 @@ impl Candidates {
         }
     }
 
-    async fn conclude(&self, pool: &Pool, mut verdicts: mpsc::Receiver<Found>) {
+    async fn conclude(&self, pool: &Pool, metrics: &Metrics, mut verdicts: mpsc::Receiver<Found>) {
         let mut batch = Vec::new();
         let mut complained: Option<Instant> = None;
         while verdicts.recv_many(&mut batch, BATCH).await > 0 {
@@ -108,6 +109,7 @@ impl Candidates {
             }
             let fails = batch.iter().any(|(_, verdict)| !verdict.is_reachable());
             let doubt = if fails { self.examiner.doubt().await } else { None };
+            metrics.doubts(Tried::Candidates, doubt.is_some());
             if let Some(doubt) = &doubt
                 && complained.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY)
             {
@@ -138,6 +140,14 @@ impl Candidates {
                         let (proxy, id) = (member::masked(&member), member::id(&member));
                         tracing::debug!(proxy, id, why, "a candidate was rejected");
                     }
+                    metrics.tried(
+                        Tried::Candidates,
+                        match &opinion {
+                            Opinion::Passed => "passed",
+                            Opinion::Rejected(_) => "rejected",
+                            Opinion::Unknown => "unknown",
+                        },
+                    );
                     Judged { member, opinion, luck: luck() }
                 })
                 .collect();

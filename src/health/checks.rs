@@ -22,6 +22,7 @@ use super::examiner::Examiner;
 use super::{BATCH, COMPLAIN_EVERY, LOOK_SELDOM, Watch, luck};
 use crate::config::Config;
 use crate::member::{self, Member};
+use crate::metrics::Tried;
 use crate::pool::{Check, Checked, Finding, Memory, Pool, Rounds, Walk};
 use crate::probe::Verdict;
 use crate::rules::Ruling;
@@ -116,6 +117,7 @@ impl Checks {
             }
             let fails = batch.iter().any(|(_, verdict)| is_failure(verdict));
             let doubt = if fails { evidence.doubt(self).await } else { None };
+            watch.metrics.doubts(Tried::Checks, doubt.is_some());
             if let Some(doubt) = &doubt
                 && evidence.complained.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY)
             {
@@ -140,6 +142,14 @@ impl Checks {
                         }
                         Some(fault) => Finding::Unhealthy(fault.reason),
                     };
+                    watch.metrics.tried(
+                        Tried::Checks,
+                        match &finding {
+                            Finding::Healthy => "passed",
+                            Finding::Unhealthy(_) => "failed",
+                            Finding::Unknown => "unknown",
+                        },
+                    );
                     Checked { member: check.member, due_ms: check.due_ms, finding, luck: luck() }
                 })
                 .collect();

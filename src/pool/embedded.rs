@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::verify::{Context, LOWEST, Place, Standing, Survey, Verdict};
 use super::{
     Ban, BannedBy, Candidate, Care, Change, Check, Checked, Decay, Entry, HostBan, Initial, Lease, Look, Parked,
-    Parking, PerHost, PoolError, Rebased, Report, Rounds, Walk,
+    Parking, PerHost, PoolError, Rebased, Report, Rounds, Sizes, Walk,
 };
 use crate::member::Name;
 use bans::Found;
@@ -232,6 +232,11 @@ impl Embedded {
     /// See [`super::Pool::rebase`].
     pub(super) fn rebase(&self) -> Rebased {
         self.state().rebase()
+    }
+
+    /// See [`super::Pool::sizes`].
+    pub(super) fn sizes(&self) -> Sizes {
+        self.state().sizes()
     }
 
     /// See [`super::Pool::list`].

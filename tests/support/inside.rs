@@ -57,7 +57,8 @@ impl Inside {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let watch = Arc::new(Watch::new(&config));
-        let gateway = std::thread::spawn(move || server::run(config, listeners, move || Ok(connect()), watch, stopped));
+        let gateway =
+            std::thread::spawn(move || server::run(config, listeners, move || Ok(connect()), watch, None, stopped));
         Self { address, pool, look, stop, gateway: Some(gateway) }
     }
 

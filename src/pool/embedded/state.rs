@@ -20,7 +20,7 @@ use crate::pool::check::Cursor;
 use crate::pool::count::{self, Count};
 use crate::pool::{
     Ban, BannedBy, Candidate, Care, Change, Check, Checked, Decay, Entry, Finding, HostBan, Initial, Kind, Look,
-    Outcome, Parked, Parking, PerHost, PoolError, Rebased, Report, Rounds, Walk,
+    Outcome, Parked, Parking, PerHost, PoolError, Rebased, Report, Rounds, Sizes, Walk,
 };
 
 /// Invariants: `order` holds exactly the (count, member) pairs of `counts`, and so does the order of `load`; `returns` exactly the (until, member) pairs of
@@ -686,6 +686,15 @@ impl State {
 
     pub(super) fn list(&self) -> Vec<Entry> {
         self.order.iter().map(|(count, member)| Entry { member: member.clone(), count: count.0 }).collect()
+    }
+
+    pub(super) fn sizes(&self) -> Sizes {
+        Sizes {
+            eligible: self.order.len() as u64,
+            ramping: self.ramp.len() as u64,
+            parked: self.parked.len() as u64,
+            candidates: self.candidates.len() as u64,
+        }
     }
 
     pub(super) fn ramping(&self) -> Vec<Entry> {

@@ -14,7 +14,7 @@ use crate::member::Name;
 use crate::pool::check::Cursor;
 use crate::pool::{
     Candidate, Care, Change, Check, Checked, Decay, Entry, Initial, Look, Parked, Parking, PoolError, Rebased, Report,
-    Rounds, Walk,
+    Rounds, Sizes, Walk,
 };
 
 /// How long a script may take that changes all members: a second per million of them, and plenty of time on a slow machine.
@@ -209,6 +209,22 @@ impl Redis {
     /// of that size, so that no reply blocks Redis for long; counts that change meanwhile show as of their page.
     pub(in crate::pool) async fn list(&self) -> Result<Vec<Entry>, PoolError> {
         Ok(entries(self.scores(&self.shared.keys.set()[0]).await?))
+    }
+
+    /// See [`crate::pool::Pool::sizes`].
+    pub(in crate::pool) async fn sizes(&self) -> Result<Sizes, PoolError> {
+        let size = async |command, key: &Value| match self.call(command, vec![key.clone()]).await? {
+            Value::Integer(size) => Ok(size.unsigned_abs()),
+            _ => Err(nonsense()),
+        };
+        let keys = &self.shared.keys;
+        let (eligible, ramping, parked, candidates) = tokio::try_join!(
+            size("ZCARD", &keys.set()[0]),
+            size("ZCARD", keys.ramping()),
+            size("HLEN", keys.parked()),
+            size("ZCARD", keys.candidates())
+        )?;
+        Ok(Sizes { eligible, ramping, parked, candidates })
     }
 
     /// See [`crate::pool::Pool::ramping`].
