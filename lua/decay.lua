@@ -31,7 +31,9 @@ local factor = keep ^ periods
 -- the product of what is meant to be a whole number may be a little less.
 local function shrunk(member, score)
   local weight = weight_of(member)
-  return math.floor(score * weight * factor + 1e-6) / weight
+  local count = math.floor(score * weight * factor + 1e-6)
+  -- Not so (infinite, or no number), the product is beyond what a double holds.
+  return math.abs(count) < math.huge and count / weight or score * factor
 end
 change_scores(KEYS[1], shrunk)
 change_scores(KEYS[6], shrunk)

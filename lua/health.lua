@@ -10,6 +10,7 @@ end
 
 -- How long in ms, the `in_a_row`th time; `luck`, up to 1, spreads those that failed together.
 local function cooldown(first, longest, in_a_row, luck)
-  return math.floor(math.min(first * 2 ^ math.max(in_a_row - 1, 0), longest) * luck)
+  -- 2^60 is more than every limit; nothing, doubled for ever, would be no number.
+  return math.floor(math.min(first * 2 ^ math.max(0, math.min(in_a_row - 1, 60)), longest) * luck)
 end
 

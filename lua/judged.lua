@@ -42,7 +42,7 @@ for i = 5, #ARGV, 4 do
     else
       local before = redis.call('HGET', verdicts, member) or ''
       local in_a_row = (tonumber(string.match(before, '"in_a_row":(%d+)')) or 0) + 1
-      local pause = math.floor(math.min(first * 2 ^ (in_a_row - 1), longest) * luck)
+      local pause = math.floor(math.min(first * 2 ^ math.min(in_a_row - 1, 60), longest) * luck)
       local verdict = '{"reason":' .. cjson.encode(reason)
         .. string.format(',"until_ms":%.0f,"in_a_row":%.0f}', now + pause, in_a_row)
       redis.call('HSET', verdicts, member, verdict)

@@ -44,5 +44,6 @@ end
 in_a_row = in_a_row + counts_in_a_row
 
 local now = now_ms()
-local till = span and now + math.min(span * 2 ^ math.max(in_a_row - 1, 0), longest)
+-- 2^60 is more than every limit; nothing, doubled for ever, would be no number.
+local till = span and now + math.min(span * 2 ^ math.max(0, math.min(in_a_row - 1, 60)), longest)
 return set_aside(member, count, kind, reason, in_a_row, now, till, false)

@@ -25,6 +25,10 @@ end
 local function placed(member, start)
   local weight = weight_of(member)
   local count = math.ceil(start * weight)
+  if math.abs(count) == math.huge then
+    -- So far up that every score is a whole number of allocations, or infinite already.
+    return tonumber(start)
+  end
   -- The product of a quotient may be a little more than the whole number that it was made of.
   if (count - 1) / weight >= tonumber(start) then
     count = count - 1

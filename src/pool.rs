@@ -714,7 +714,7 @@ impl Pool {
     }
 
     /// Subtracts the lowest count from all, or the next whole number below. Counts of members that are set aside, or catch
-    /// up, go down to 0 at most.
+    /// up, go down to 0 at most. Infinite counts, which other tools have written, are passed over and stay.
     ///
     /// # Errors
     /// See [`PoolError`]. In Redis it may take a second per million members, during which nothing else is answered.

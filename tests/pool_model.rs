@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use evenkeel::member::Name;
 use evenkeel::pool::embedded::{Embedded, Keeper};
-use evenkeel::pool::{Initial, Kind, Pool, Stay};
+use evenkeel::pool::{Decay, Initial, Kind, Pool, Stay};
 use proptest::prelude::*;
 
-use crate::support::pool::{KEY, allocate, connect, connect_ramping, futures_in_order, name, parking};
+use crate::support::pool::{KEY, allocate, connect, connect_ramping, counts, futures_in_order, name, parking};
 use crate::support::redis::Redis as Server;
 
 /// What the pool is, in a few lines.
@@ -184,24 +184,39 @@ impl Model {
         rejected
     }
 
-    /// `None` where the lowest is no number to subtract.
-    fn rebase(&mut self) -> Option<f64> {
+    /// What is infinite is no number to subtract, and stays so; what is finite stays that.
+    fn rebase(&mut self) -> f64 {
         self.sort();
-        let by = self.set.first().map_or(0.0, |(score, _)| score.floor());
-        if by.is_infinite() {
-            return None;
-        }
-        let less = |member: &Name, score: f64| match weight(member) {
-            1.0 => score - by,
-            weight => ((score * weight + 0.5).floor() - by * weight) / weight,
+        let by = self.set.iter().find(|(score, _)| score.is_finite()).map_or(0.0, |(score, _)| score.floor());
+        let less = |member: &Name, score: f64, least: f64| {
+            let weight = weight(member);
+            let allocations = (score * weight + 0.5).floor() - by * weight;
+            match () {
+                () if score.is_infinite() => score,
+                () if weight > 1.0 && allocations.is_finite() => (allocations / weight).max(least),
+                () => (score - by).clamp(f64::MIN, f64::MAX).max(least),
+            }
         };
         if by != 0.0 {
-            self.set.iter_mut().for_each(|(score, member)| *score = less(member, *score));
-            self.ramping.iter_mut().for_each(|(member, (score, _))| *score = less(member, *score).max(0.0));
-            let finite = self.parked.iter_mut().filter(|(_, record)| record.count.is_finite());
-            finite.for_each(|(member, record)| record.count = less(member, record.count).max(0.0));
+            self.set.iter_mut().for_each(|(score, member)| *score = less(member, *score, f64::MIN));
+            self.ramping.iter_mut().for_each(|(member, (score, _))| *score = less(member, *score, 0.0));
+            self.parked.iter_mut().for_each(|(member, record)| record.count = less(member, record.count, 0.0));
         }
-        Some(by)
+        by
+    }
+
+    fn decay(&mut self, keep: f64) {
+        let shrunk = |member: &Name, score: f64| {
+            let allocations = (score * weight(member) * keep + 1e-6).floor();
+            match () {
+                () if score.is_infinite() => score,
+                () if allocations.is_finite() => allocations / weight(member),
+                () => score * keep,
+            }
+        };
+        self.set.iter_mut().for_each(|(score, member)| *score = shrunk(member, *score));
+        self.ramping.iter_mut().for_each(|(member, (score, _))| *score = shrunk(member, *score));
+        self.parked.iter_mut().for_each(|(member, record)| record.count = shrunk(member, record.count));
     }
 
     /// Somebody else's ZADD: in the set is eligible, whatever it was before.
@@ -293,6 +308,9 @@ pub(crate) fn raised(score: f64, weight: f64) -> f64 {
 
 pub(crate) fn placed(start: f64, weight: f64) -> f64 {
     let count = (start * weight).ceil();
+    if count.is_infinite() {
+        return start;
+    }
     if (count - 1.0) / weight >= start { (count - 1.0) / weight } else { count / weight }
 }
 
@@ -312,6 +330,8 @@ enum Step {
     /// Whether for good.
     Reject(Vec<Name>, bool),
     Rebase,
+    /// What is left of a count after a millisecond.
+    Decay(f64),
     /// The process ends and another begins; embedded, where it saves its state.
     Restart,
     /// Someone else's ZADD; Redis only.
@@ -353,7 +373,7 @@ pub(crate) fn any_score() -> impl Strategy<Value = f64> {
         2 => (-20..20_i32).prop_map(|tenths| f64::from(tenths) / 10.0),
         1 => prop::sample::select(vec![
             0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, EXACT - 1.0, EXACT, EXACT + 2.0, -EXACT - 2.0, -EXACT,
-            1e300, -1e300, 1e-300, f64::MAX, f64::MIN_POSITIVE, 0.1 + 0.2, 8.098814871335836e300,
+            1e300, -1e300, 1e-300, f64::MAX, f64::MIN, 1.797e308, f64::MIN_POSITIVE, 0.1 + 0.2, 8.098814871335836e300,
         ]),
         1 => prop::num::f64::NORMAL,
     ]
@@ -379,6 +399,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => (any_members(), any_initial()).prop_map(|(members, initial)| Step::Accept(members, initial)),
         1 => (any_members(), any::<bool>()).prop_map(|(members, for_good)| Step::Reject(members, for_good)),
         1 => Just(Step::Rebase),
+        2 => prop::sample::select(vec![0.5, 0.9, 0.1, 1e-5, 0.99999]).prop_map(Step::Decay),
         2 => Just(Step::Restart),
         2 => (any_member(), any_score()).prop_map(|(member, score)| Step::SetScore(member, score)),
     ]
@@ -445,11 +466,16 @@ async fn walk(
                 let again = (!for_good).then_some(LATER);
                 assert_eq!(pool.reject(members, again).await.unwrap(), model.reject(members, *for_good), "{step:?}");
             }
-            Step::Rebase => match (pool.rebase().await, model.rebase()) {
-                (Ok(rebased), Some(by)) => assert_eq!((rebased.by, rebased.members), (by, model.set.len() as u64)),
-                (Err(_), None) => {}
-                other => panic!("{other:?}"),
-            },
+            Step::Rebase => {
+                let rebased = pool.rebase().await.unwrap();
+                assert_eq!((rebased.by, rebased.members), (model.rebase(), model.set.len() as u64));
+            }
+            Step::Decay(keep) => {
+                let periods = pool.decay(Decay { keep: *keep, period: Duration::from_millis(1) }).await.unwrap();
+                if periods > 0 {
+                    model.decay(keep.powf(periods as f64));
+                }
+            }
             Step::SetScore(member, score) => {
                 if let Some(set_score) = set_score {
                     set_score(member, *score);
@@ -509,4 +535,47 @@ fn both_stores_do_what_the_model_does() {
             }
         });
     });
+}
+
+/// Weights multiply scores, and counts are subtracted from each other: none of it may leave what a double holds, and what
+/// Redis takes for a score.
+#[test]
+fn no_finite_score_makes_another_that_is_none() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let pool = runtime.block_on(async { connect(&server) });
+    let members = ["w2:1?weight=2", "w1000:1?weight=1000", "p0:1"].map(name);
+    let scores = [f64::MAX, 1e306, 0.0, f64::MIN, f64::INFINITY, f64::NEG_INFINITY];
+    let set_score = |member: &Name, score: f64| {
+        let score = format!("{score:e}");
+        server.cmd(&[b"ZADD".as_slice(), KEY.as_bytes(), score.as_bytes(), member.as_ref()]);
+    };
+    for (a, b) in scores.into_iter().flat_map(|a| scores.map(|b| (a, b))) {
+        let [first, second, third] = members.clone();
+        for policy in [Initial::Min, Initial::Median, Initial::Max, Initial::Ramp, Initial::Keep] {
+            let newcomers = vec![second.clone(), third.clone()];
+            let steps = [
+                Step::SetScore(first.clone(), a),
+                Step::SetScore(second.clone(), b),
+                Step::Allocate(3),
+                Step::Park(second.clone(), Kind::Cooldown, true),
+                Step::Decay(1e-5),
+                Step::Rebase,
+                Step::RestoreDue(policy),
+                Step::Add(newcomers.clone(), policy),
+                Step::Rebase,
+                Step::Decay(1e-5),
+                Step::Decay(1e-5),
+                Step::Allocate(3),
+            ];
+            server.cmd(&["FLUSHDB"]);
+            runtime.block_on(walk(&pool, None, &steps, Some(&set_score), None));
+            let counts = runtime.block_on(counts(&pool));
+            let is_finite = |(_, count): &(Name, f64)| count.is_finite();
+            assert!(
+                counts.iter().all(is_finite) || !(a.is_finite() && b.is_finite()),
+                "{a}, {b}, {policy:?}: {counts:?}"
+            );
+        }
+    }
 }

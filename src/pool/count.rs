@@ -11,7 +11,8 @@ use crate::member::Name;
 /// Up to here the number of allocations can be told from the score, for every weight; from here on, one more is the same.
 const MOST_WEIGHTED: f64 = (1_u64 << 50) as f64;
 
-/// A score, as in Redis a double: from 2^53 on, one more is the same number. Never NaN.
+/// A score, as in Redis a double: from 2^53 on, one more is the same number. Never NaN, and infinite only where another tool
+/// has written that: nothing computed from a finite score is.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Count(pub(super) f64);
 
@@ -77,6 +78,10 @@ pub(super) fn plus(score: f64, weight: u16, more: f64) -> f64 {
 pub(super) fn placed(start: f64, weight: u16) -> f64 {
     let weight = f64::from(weight);
     let count = (start * weight).ceil();
+    if count.is_infinite() {
+        // So far up that every score is a whole number of allocations, or infinite already.
+        return start;
+    }
     // The product of a quotient may be a little more than the whole number that it was made of.
     let count = if (count - 1.0) / weight >= start { count - 1.0 } else { count };
     count / weight
@@ -84,15 +89,28 @@ pub(super) fn placed(start: f64, weight: u16) -> f64 {
 
 /// What is left of a score when so much of it is kept: whole allocations, rounded down.
 pub(super) fn shrunk(score: f64, weight: u16, factor: f64) -> f64 {
-    let weight = f64::from(weight);
-    // A little more, because the product of what is meant to be a whole number may be a little less.
-    (score * weight * factor + 1e-6).floor() / weight
+    changed(score, |score| {
+        let weight = f64::from(weight);
+        // A little more, because the product of what is meant to be a whole number may be a little less.
+        let count = (score * weight * factor + 1e-6).floor();
+        // Not finite, the product is beyond what a double holds.
+        if count.is_finite() { count / weight } else { score * factor }
+    })
 }
 
 /// The score less `base`, a whole number.
 pub(super) fn rebased(score: f64, weight: u16, base: f64) -> f64 {
-    let divisor = f64::from(weight);
-    if weight == 1 { score - base } else { (allocations(score, weight) - base * divisor) / divisor }
+    changed(score, |score| {
+        let divisor = f64::from(weight);
+        let count = allocations(score, weight) - base * divisor;
+        // Not finite, one of the two is beyond what a double holds.
+        if weight > 1 && count.is_finite() { count / divisor } else { score - base }
+    })
+}
+
+/// What comes of a score. It stays finite; and an infinite one stays as it is.
+fn changed(score: f64, change: impl FnOnce(f64) -> f64) -> f64 {
+    if score.is_infinite() { score } else { change(score).clamp(f64::MIN, f64::MAX) }
 }
 
 /// How many allocations a score stands for: a whole number for a weight above 1, the score itself without one.
@@ -146,5 +164,23 @@ mod tests {
         }
         assert_eq!([placed(7.2, 1), placed(7.2, 3), placed(-0.5, 2), placed(0.0, 3)], [8.0, 22.0 / 3.0, -0.5, 0.0]);
         assert_eq!(placed(f64::NEG_INFINITY, 3), f64::NEG_INFINITY);
+    }
+
+    #[test]
+    fn nothing_finite_becomes_infinite_or_no_number_and_what_is_infinite_stays() {
+        let finite = [f64::MAX, 1.797e308, 1e306, 1.0, 0.0, -1.0, -1e306, f64::MIN];
+        for weight in [1, 2, 641, 1000] {
+            for score in finite {
+                let changed = finite.iter().map(|&base| rebased(score, weight, base));
+                let more = [u64::MAX as f64, 1.0, -1.0].map(|more| plus(score, weight, more));
+                let shrunk = [0.99999, 0.5, f64::MIN_POSITIVE, 0.0].map(|factor| shrunk(score, weight, factor));
+                let all: Vec<f64> = changed.chain(more).chain(shrunk).chain([placed(score, weight)]).collect();
+                assert!(all.iter().all(|count| count.is_finite()), "{score} of weight {weight}: {all:?}");
+            }
+            for score in [f64::INFINITY, f64::NEG_INFINITY] {
+                let all = [rebased(score, weight, score), shrunk(score, weight, 0.0), placed(score, weight)];
+                assert_eq!((all, plus(score, weight, 1.0)), ([score; 3], score));
+            }
+        }
     }
 }

@@ -111,11 +111,15 @@ impl Stay {
     /// When it ends that begins now, the `in_a_row`th time; times in milliseconds.
     pub(super) fn end(self, now_ms: u64, in_a_row: u32) -> Option<u64> {
         let (first, longest) = self.span()?;
-        // In doubles, as the script does it: they grow beyond every limit, where integers would overflow.
-        let doublings = i32::try_from(in_a_row.saturating_sub(1)).unwrap_or(i32::MAX);
-        let span = (first.as_millis() as f64 * 2_f64.powi(doublings)).min(longest.as_millis() as f64);
+        let span = (first.as_millis() as f64 * doubled(in_a_row)).min(longest.as_millis() as f64);
         Some(now_ms.saturating_add(span as u64))
     }
+}
+
+/// What the first time is multiplied by for the `in_a_row`th. In doubles, as the scripts do it, and no more than what is beyond
+/// every limit: nothing, doubled for ever, would be no number.
+pub(super) fn doubled(in_a_row: u32) -> f64 {
+    2_f64.powi(in_a_row.saturating_sub(1).min(60) as i32)
 }
 
 impl Parked {

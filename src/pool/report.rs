@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::parked::doubled;
 use super::{Initial, Parked};
 use crate::member::Name;
 
@@ -91,8 +92,7 @@ impl Outcome {
 impl Care {
     /// How long a cooldown is, the `in_a_row`th time; in ms.
     pub(super) fn cooldown_ms(&self, in_a_row: u32, luck: f64) -> u64 {
-        let doublings = i32::try_from(in_a_row.saturating_sub(1)).unwrap_or(i32::MAX);
-        let span = self.cooldown.as_millis() as f64 * 2_f64.powi(doublings);
+        let span = self.cooldown.as_millis() as f64 * doubled(in_a_row);
         (span.min(self.max_cooldown.as_millis() as f64) * luck) as u64
     }
 }

@@ -660,11 +660,12 @@ impl State {
 
     /// `lua/rebase.lua`
     pub(super) fn rebase(&mut self) -> Rebased {
-        let base = self.order.first().map_or(0.0, |(count, _)| count.0.floor());
+        let finite = self.order.range((Count(f64::MIN), Name::new())..).next().filter(|(count, _)| count.0.is_finite());
+        let base = finite.map_or(0.0, |(count, _)| count.0.floor());
         if base != 0.0 {
             self.change_counts(|member, count, is_in_set| {
                 let rebased = count::rebased(count, count::weight(member), base);
-                if is_in_set { rebased } else { rebased.max(0.0) }
+                if is_in_set || count.is_infinite() { rebased } else { rebased.max(0.0) }
             });
         }
         Rebased { by: base, members: self.order.len() as u64 }
