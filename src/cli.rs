@@ -9,6 +9,7 @@
 //! | 69 | EX_UNAVAILABLE | the store cannot be reached; for `test`: not every proxy has passed |
 //! | 71 | EX_OSERR | the address cannot be bound |
 //! | 73 | EX_CANTCREAT | the state cannot be kept in its file, or another process keeps it |
+//! | 74 | EX_IOERR | something could not be written to standard output or standard error; not if its reader has gone |
 //! | 78 | EX_CONFIG | the configuration is wrong; every mistake has been printed |
 
 mod judge;
@@ -18,7 +19,7 @@ mod serve;
 mod test;
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Config, Flags, Sources, Store};
 use crate::list::Protocol;
+use crate::output;
 use crate::pool::embedded::Embedded;
 use crate::pool::redis::Redis;
 use crate::pool::{Local, Policy, Pool};
@@ -37,6 +39,7 @@ const NO_INPUT: u8 = 66;
 const UNAVAILABLE: u8 = 69;
 const OS_ERROR: u8 = 71;
 const CANNOT_CREATE: u8 = 73;
+const IO_ERROR: u8 = 74;
 const CONFIG: u8 = 78;
 
 /// A forward proxy gateway: each request goes through the least-used upstream proxy of a pool.
@@ -114,6 +117,29 @@ impl Exit {
     fn new(code: u8, message: impl Display) -> Self {
         Self { code, message: message.to_string() }
     }
+
+    /// A reader that has seen enough (head, a pager) is no error.
+    fn unprinted(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::new(0, ""),
+            _ => Self::new(IO_ERROR, format!("cannot write to standard output: {error}")),
+        }
+    }
+
+    /// The same end after a report. That the report is lost is what comes first.
+    fn after(self, report: &[u8]) -> Self {
+        match print(report) {
+            Err(unprinted) if unprinted.code != 0 => {
+                Self::new(unprinted.code, format!("{}\n{}", unprinted.message, self.message))
+            }
+            _ => self,
+        }
+    }
+}
+
+/// Prints a report. The error is how the program ends without it.
+fn print(report: impl AsRef<[u8]>) -> Result<(), Exit> {
+    output::print(report).map_err(|error| Exit::unprinted(&error))
 }
 
 /// Runs the program with the process's arguments.
@@ -122,51 +148,42 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(told) => {
             // Help and version are no errors to clap either, but everything else would exit with 2.
-            let _ = told.print();
-            return ExitCode::from(if told.use_stderr() { USAGE } else { 0 });
+            let printed = output::print_told(&told);
+            return end(if told.use_stderr() {
+                Err(Exit::new(USAGE, ""))
+            } else {
+                printed.map_err(|error| Exit::unprinted(&error))
+            });
         }
     };
-    start_logging();
-    let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
+    output::start_logging();
+    end(match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(args) => args.load().and_then(serve::serve),
         Command::Demo { listen } => serve::demo(listen),
-        Command::Check(args) => args.load().map(|config| check(&config)),
+        Command::Check(args) => args.load().and_then(|config| check(&config)),
         Command::Pool(args) => pool::run(args),
         Command::Test(args) => test::run(args),
         Command::Judge { listen } => judge::run(&listen),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(exit) => {
-            if !exit.message.is_empty() {
-                eprintln!("{}", exit.message.trim_end());
-            }
-            ExitCode::from(exit.code)
-        }
+    })
+}
+
+fn end(done: Result<(), Exit>) -> ExitCode {
+    let Exit { code, message } = done.err().unwrap_or(Exit::new(0, ""));
+    if !message.is_empty() {
+        output::note(message.trim_end());
     }
+    ExitCode::from(if code == 0 && output::has_lost_notes() { IO_ERROR } else { code })
 }
 
 /// Says what a gateway would start with all the same, and try on.
-fn check(config: &Config) {
+fn check(config: &Config) -> Result<(), Exit> {
     for source in &config.pool.sources {
         if let Some(trouble) = source.trouble() {
-            eprintln!("warning: pool.sources {:?}: {trouble}; a gateway would start and try on", source.name);
+            let name = &source.name;
+            output::note(format_args!("warning: pool.sources {name:?}: {trouble}; a gateway would start and try on"));
         }
     }
-    println!("the configuration is valid");
-}
-
-/// Lines on standard error; `RUST_LOG` chooses the level, info without it.
-fn start_logging() {
-    use tracing_subscriber::EnvFilter;
-    // fred reports every reconnect attempt; what follows from it is reported here once.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,fred=off"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .init();
+    print("the configuration is valid\n")
 }
 
 impl ConfigArgs {

@@ -4,7 +4,7 @@
 //! and connect to whatever is asked for, and their only limit is the loopback address they listen on.
 
 use std::convert::Infallible;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::member::{self, Name};
+use crate::output;
 use crate::pool::Pool;
 
 /// How many upstream proxies the demo has.
@@ -124,8 +125,7 @@ pub fn invitation(gateway: SocketAddr, origin: SocketAddr) -> String {
 /// Shows how often each upstream proxy was allocated, for ever: redrawn in place on a terminal, a line now and then
 /// elsewhere.
 pub async fn show(pool: &Pool) {
-    let mut out = io::stdout();
-    let is_terminal = out.is_terminal();
+    let is_terminal = output::is_terminal();
     let mut shown: Option<Vec<(Name, f64)>> = None;
     let mut ticks = tokio::time::interval(if is_terminal { REDRAW_EVERY } else { LINE_EVERY });
     loop {
@@ -138,7 +138,7 @@ pub async fn show(pool: &Pool) {
         }
         let text = if is_terminal { table(&counts, shown.is_some()) } else { line(&counts) };
         // A closed terminal is no reason to stop serving.
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        let _ = output::print(text);
         shown = Some(counts);
     }
 }

@@ -16,7 +16,8 @@
 //!   [`rules`], [`ban`] of answers that say so;
 //! - `retry` and `error` say what happens when that fails, `record` writes the line about it;
 //! - `metrics` counts what happens, and `admin` shows it;
-//! - beside all that, `sources` keeps the pool in step with lists, and `upkeep` does what it needs now and then.
+//! - beside all that, `sources` keeps the pool in step with lists, and `upkeep` does what it needs now and then; `output` is
+//!   where the program says anything.
 //!
 //! What is not here: caching, rewriting of bodies, TLS interception. A request that was refused before a member was
 //! chosen allocates nothing; nothing of a client is ever sent to an origin except through a member, be it one that says `direct://`.
@@ -76,6 +77,7 @@ mod pages;
 
 pub mod cli;
 pub mod demo;
+mod output;
 
 #[cfg(feature = "internals")]
 pub mod internals;

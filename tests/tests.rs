@@ -1,10 +1,12 @@
 //! Behaviour from outside, one module per subject, in one binary.
+#![expect(clippy::print_stderr, reason = "cargo shows it of tests that fail")]
 
 mod support;
 
 mod cli;
 mod config;
 mod demo;
+mod output;
 
 mod answers;
 mod forward;

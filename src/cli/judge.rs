@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::net::TcpListener;
 
-use super::serve::{Signals, say};
+use super::serve::{Signals, announce};
 use super::{Exit, OS_ERROR, USAGE};
 use crate::config;
 use crate::judge::server;
@@ -17,7 +17,7 @@ pub(super) fn run(listen: &str) -> Result<(), Exit> {
         let cannot = |error: io::Error| Exit::new(OS_ERROR, format!("cannot listen on {address}: {error}"));
         let mut signals = Signals::new().map_err(|error| Exit::new(OS_ERROR, error))?;
         let listener = TcpListener::bind(address).await.map_err(cannot)?;
-        say(&format!("listening on http://{}\n", listener.local_addr().map_err(cannot)?));
+        announce(listener.local_addr().map_err(cannot)?, "");
         tokio::select! {
             _ = signals.next() => Ok(()),
             () = server::serve(listener) => Ok(()),

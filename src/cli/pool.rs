@@ -7,17 +7,17 @@ mod listing;
 mod verdict;
 
 use std::collections::HashSet;
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::{CANNOT_CREATE, ConfigArgs, DATA_ERROR, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector, embedded};
+use super::{CANNOT_CREATE, ConfigArgs, DATA_ERROR, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector, embedded, print};
 use crate::ban;
 use crate::config::{self, Config, Flags, Store};
 use crate::list;
 use crate::member::{self, Member, Name};
+use crate::output::note;
 use crate::pool::embedded::{Embedded, KeepError, Keeper, peek};
 use crate::pool::{Ban, Dropped, HostBan, Kind, Parking, Pool, PoolError, Rebased, Stay};
 
@@ -145,8 +145,7 @@ pub(super) fn run(args: PoolArgs) -> Result<(), Exit> {
     if let Some(mut keeper) = keeper {
         keeper.save().map_err(|error| Exit::new(CANNOT_CREATE, format!("cannot save the state: {error}")))?;
     }
-    print(&report);
-    Ok(())
+    print(report)
 }
 
 /// The embedded store as a gateway has saved it. To change it, the gateway must have ended: it would save over that.
@@ -160,8 +159,8 @@ fn saved(config: &config::Pool, verb: &Verb) -> Result<(Embedded, Option<Keeper>
     let found = peek(path, &pool).map_err(|why| Exit::new(UNAVAILABLE, why))?;
     if !verb.changes() {
         match found {
-            Some(found) => eprintln!("{}: saved {} ago", path.display(), listing::since(found.saved_ms)),
-            None => eprintln!("{}: there is none yet", path.display()),
+            Some(found) => note(format_args!("{}: saved {} ago", path.display(), listing::since(found.saved_ms))),
+            None => note(format_args!("{}: there is none yet", path.display())),
         }
         return Ok((pool, None));
     }
@@ -182,11 +181,6 @@ impl Verb {
     }
 }
 
-/// A reader that has seen enough (head, a pager) is no error.
-fn print(report: &[u8]) {
-    let _ = io::stdout().write_all(report);
-}
-
 async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result<Vec<u8>, Exit> {
     match verb {
         Verb::List => {
@@ -199,8 +193,7 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
             if verdict.is_sound() {
                 return Ok(report);
             }
-            print(&report);
-            Err(Exit::new(DATA_ERROR, "the pool is not sound"))
+            Err(Exit::new(DATA_ERROR, "the pool is not sound").after(&report))
         }
         Verb::Export => export(pool, json).await.map_err(unavailable),
         Verb::Add { urls } => {
@@ -352,7 +345,7 @@ async fn add(pool: &Pool, config: &Config, names: &[Name], json: bool) -> Result
 /// Adding members does not bring those back that were set aside.
 fn say_aside(count: usize) {
     if count > 0 {
-        eprintln!("{count} of them set aside, and stay so; `evenkeel pool restore` brings them back");
+        note(format_args!("{count} of them set aside, and stay so; `evenkeel pool restore` brings them back"));
     }
 }
 
@@ -375,7 +368,7 @@ async fn export(pool: &Pool, json: bool) -> Result<Vec<u8>, PoolError> {
             text.extend_from_slice(&list::as_line(&name));
             text.push(b'\n');
         } else {
-            eprintln!("left out, since it is no proxy URL: {}", member::masked(&name));
+            note(format_args!("left out, since it is no proxy URL: {}", member::masked(&name)));
         }
     }
     Ok(text)

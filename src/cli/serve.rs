@@ -1,7 +1,7 @@
 //! `serve` and `demo`: bind, start, say so, wait for a signal, drain.
 
 use std::future::Future;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -19,6 +19,7 @@ use crate::config::{self, Config, Store};
 use crate::demo;
 use crate::health::Watch;
 use crate::member::Name;
+use crate::output;
 use crate::pool::Pool;
 use crate::pool::embedded::{Embedded, KeepError, Keeper, Keeping};
 use crate::server::{self, Listeners};
@@ -39,7 +40,7 @@ pub(super) fn serve(config: Config) -> Result<(), Exit> {
     }
     let listeners = bind(&config)?;
     let address = listeners.address();
-    run(config, listeners, |_| async move { say(&format!("listening on http://{address}\n")) })
+    run(config, listeners, |_| async move { announce(address, "") })
 }
 
 pub(super) fn demo(listen: Option<String>) -> Result<(), Exit> {
@@ -61,7 +62,7 @@ pub(super) fn demo(listen: Option<String>) -> Result<(), Exit> {
     });
     let origin = started.map_err(|error| Exit::new(OS_ERROR, error))?;
     let done = run(config, listeners, |pool| async move {
-        say(&format!("listening on http://{address}\n\n{}\n", demo::invitation(address, origin)));
+        announce(address, &format!("\n{}\n", demo::invitation(address, origin)));
         demo::show(&pool).await;
     });
     actors.shutdown_background();
@@ -184,10 +185,11 @@ fn ended<E>(result: Result<Result<(), String>, E>) -> Result<(), Exit> {
     }
 }
 
-/// A closed standard output is no reason not to serve.
-pub(super) fn say(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+/// Says where it listens, and how to try it. A closed standard output is no reason not to serve.
+pub(super) fn announce(address: SocketAddr, invitation: &str) {
+    if let Err(error) = output::print(format!("listening on http://{address}\n{invitation}")) {
+        tracing::warn!(%address, "cannot say on standard output where it listens: {error}");
+    }
 }
 
 /// Adds the configured members to the store, as soon as it can be reached.

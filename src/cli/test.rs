@@ -1,7 +1,6 @@
 //! `evenkeel test …`: tries members on the path that traffic takes, many at once, and prints what was found in their order.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,9 +10,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{ConfigArgs, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector};
+use super::{ConfigArgs, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector, print};
 use crate::config::{self, Config, Flags, Store};
 use crate::member::{self, Member, Name};
+use crate::output::note;
 use crate::probe::{Fault, Judge, Place, Verdict, probe};
 use crate::server;
 
@@ -74,11 +74,11 @@ pub(super) fn run(args: TestArgs) -> Result<(), Exit> {
         let judge = introduced(judge, &via, config.health.timeout).await;
         let mut table = Table::new(args.json, must_connect, names.len());
         // A reader that has seen enough (head, a pager) needs no more tests.
-        Ok(try_all(names, judge, &config.health, &mut table).await.map_or(Ok(()), |()| table.result()))
+        try_all(names, judge, &config.health, &mut table).await.and_then(|()| table.result())
     });
     // A resolver thread may still wait for an answer nobody wants.
     runtime.shutdown_background();
-    passed?
+    passed
 }
 
 fn choose(strict: Option<Judge>, config: &Config, connect: Option<Place>) -> Result<Judge, Exit> {
@@ -112,18 +112,18 @@ async fn introduced(mut judge: Judge, via: &Member, timeout: Duration) -> Judge 
     match judge.introduce(via, timeout).await {
         Ok(true) => {}
         Ok(false) if judge.has_page() => {
-            eprintln!("the page does not say what it saw: where the proxies come out and what they tell stays unknown");
+            note("the page does not say what it saw: where the proxies come out and what they tell stays unknown");
         }
         Ok(false) => {}
-        Err(fault) => eprintln!(
+        Err(fault) => note(format_args!(
             "the page cannot be fetched without the proxies, so what they tell of this machine stays unknown ({fault})"
-        ),
+        )),
     }
     judge
 }
 
-/// The error is that nobody reads what is printed.
-async fn try_all(names: Vec<Name>, judge: Judge, limits: &config::Health, table: &mut Table) -> io::Result<()> {
+/// The error is that what is printed reaches nobody.
+async fn try_all(names: Vec<Name>, judge: Judge, limits: &config::Health, table: &mut Table) -> Result<(), Exit> {
     let (names, judge, next) = (Arc::new(names), Arc::new(judge), Arc::new(AtomicUsize::new(0)));
     let parallel = limits.parallel.min(names.len());
     let (done, mut verdicts) = mpsc::channel(parallel);
@@ -180,7 +180,7 @@ impl Table {
         Self { is_json, must_connect, bar, tested: 0, passed: 0 }
     }
 
-    fn begin(&self) -> io::Result<()> {
+    fn begin(&self) -> Result<(), Exit> {
         if self.is_json {
             return self.print("[");
         }
@@ -220,13 +220,13 @@ impl Table {
         )
     }
 
-    fn advance(&self, rows: &str) -> io::Result<()> {
+    fn advance(&self, rows: &str) -> Result<(), Exit> {
         self.bar.inc(1);
         self.bar.set_message((self.tested - self.passed).to_string());
         if rows.is_empty() { Ok(()) } else { self.print(rows) }
     }
 
-    fn end(&self) -> io::Result<()> {
+    fn end(&self) -> Result<(), Exit> {
         self.bar.finish_and_clear();
         self.print(&if self.is_json { "\n]\n".to_owned() } else { format!("{}\n", self.sum()) })
     }
@@ -244,11 +244,8 @@ impl Table {
         Err(Exit::new(UNAVAILABLE, if is_said { String::new() } else { self.sum() }))
     }
 
-    fn print(&self, text: &str) -> io::Result<()> {
-        self.bar.suspend(|| {
-            let mut out = io::stdout().lock();
-            out.write_all(text.as_bytes()).and_then(|()| out.flush())
-        })
+    fn print(&self, text: &str) -> Result<(), Exit> {
+        self.bar.suspend(|| print(text))
     }
 }
 

@@ -4,7 +4,7 @@
 //! ahead of the other, so memory does not grow with the list.
 
 use std::collections::HashSet;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -16,13 +16,14 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::{print, say, say_aside, unavailable};
+use super::{say, say_aside, unavailable};
 use crate::cli::lists::{Source, unreadable};
 use crate::cli::{Exit, UNAVAILABLE, USAGE};
 use crate::config;
 use crate::fetch::Url;
 use crate::list::{List, Outcome, Protocol, Report};
 use crate::member::{Member, Name};
+use crate::output;
 use crate::pool::{Initial, Pool, PoolError};
 
 /// Members per call, as many as go in one script call.
@@ -100,10 +101,7 @@ pub(super) async fn import(args: ImportArgs, pool: &Pool, initial: Initial, json
     let totals = totals(&report, stored, json);
     match end {
         Ok(()) => Ok(totals),
-        Err(error) => {
-            print(&totals);
-            Err(unreadable(&name, &error))
-        }
+        Err(error) => Err(unreadable(&name, &error).after(&totals)),
     }
 }
 
@@ -206,11 +204,9 @@ impl Bar {
         self.0.set_message(format!("{} taken, {} skipped", report.taken(), report.skipped()));
     }
 
-    /// A line of its own. That nobody reads it is no error.
+    /// A line of its own.
     fn say(&self, text: &str) {
-        self.0.suspend(|| {
-            let _ = writeln!(io::stderr(), "{text}");
-        });
+        self.0.suspend(|| output::note(text));
     }
 
     fn clear(&self) {
