@@ -8,6 +8,7 @@
 //! | module | |
 //! |---|---|
 //! | `input` | gzip, UTF-16, byte order marks, and files that are no lists |
+//! | `complaint` | what servers say instead of a list |
 //! | `window` | lines, and how far ahead can be seen |
 //! | `row`, `form`, `place` | a line: one word, or fields without names |
 //! | `table`, `cells` | a line of a table |
@@ -20,6 +21,7 @@
 //! Not here: opening files, fetching URLs, and the pool that the members are for.
 
 mod cells;
+mod complaint;
 mod draft;
 mod fields;
 mod form;
@@ -161,7 +163,15 @@ impl<R: BufRead> List<R> {
                 _ => return Ok(false),
             }
         }
-        let view = self.window.peek(LOOKAHEAD)?.trim_ascii_start();
+        let view = self.window.peek(LOOKAHEAD)?;
+        let is_whole = view.len() < LOOKAHEAD;
+        let view = view.trim_ascii_start();
+        if complaint::is_markup(view) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is a web page, not a list"));
+        }
+        if is_whole && complaint::is_report(view) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it reports an error and is no list"));
+        }
         let inside = view[1..].trim_ascii_start().first();
         match view[0] {
             b'[' => Ok(matches!(inside, Some(b'"' | b'{' | b'[' | b']'))),
@@ -170,17 +180,7 @@ impl<R: BufRead> List<R> {
                 let is_entry = serde_json::from_slice(line).is_ok_and(|object| json::is_entry(&object));
                 Ok(matches!(inside, Some(b'"' | b'}')) && !is_entry)
             }
-            _ => {
-                let begin = view[..view.len().min(9)].to_ascii_lowercase();
-                let is_page = [&b"<!doctype"[..], b"<html", b"<head", b"<body", b"<?xml"]
-                    .iter()
-                    .any(|tag| begin.starts_with(tag));
-                if is_page {
-                    Err(io::Error::new(io::ErrorKind::InvalidData, "it is a web page, not a list"))
-                } else {
-                    Ok(false)
-                }
-            }
+            _ => Ok(false),
         }
     }
 
@@ -200,6 +200,9 @@ impl<R: BufRead> List<R> {
             return Ok(None);
         }
         if is_start {
+            if complaint::is_sentence(text) && self.window.is_blank_to_the_end()? {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "it is a message about a refusal and no list"));
+            }
             self.mode = Mode::Lines;
             // How spreadsheets are told what stands between cells.
             let is_note =

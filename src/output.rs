@@ -27,7 +27,7 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> io::Result<()> {
 /// Has clap print what it has to say, on the stream that it is for.
 ///
 /// # Errors
-/// As of [`print`].
+/// As of [`print()`].
 pub(crate) fn print_told(told: &clap::Error) -> io::Result<()> {
     told.print().and_then(|()| io::stdout().flush())
 }

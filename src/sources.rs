@@ -8,6 +8,8 @@
 //! Not here: what a list looks like ([`crate::list`]), how a page is fetched ([`crate::fetch`]), and which members came from
 //! which source, which the pool knows ([`crate::pool::Pool::take`]).
 
+mod doubt;
+mod intake;
 mod reading;
 mod tell;
 mod watch;
@@ -26,7 +28,8 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{self, Place, PoolSource};
 use crate::member::Name;
 use crate::pool::Pool;
-use reading::Reader;
+use doubt::Doubt;
+use reading::{Done, Reader};
 use tell::Teller;
 use watch::Watch;
 
@@ -36,6 +39,8 @@ const MAX_READINGS: usize = 4;
 const SPARE_THREADS: usize = 8;
 /// The first pause after a failure; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// A file that has lost most of its proxies is read again after this; whoever writes it has done by then.
+const SECOND_LOOK: Duration = Duration::from_secs(5);
 /// But no longer than this, nor than `every`.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 
@@ -116,9 +121,10 @@ async fn keep(source: PoolSource, mut reader: Reader, read_once: mpsc::Sender<()
         teller.tell(&outcome, started.elapsed());
         read_once.take();
         let pause = match outcome {
-            Ok(_) => {
+            Ok(done) => {
                 failures = 0;
-                source.every
+                let is_short = matches!(done, Done::Read { doubt: Some(Doubt::Shrunk { .. }), .. });
+                if is_short && watch.is_some() { source.every.min(SECOND_LOOK) } else { source.every }
             }
             Err(_) => {
                 failures += 1;

@@ -1,127 +1,21 @@
 //! Lists that a gateway keeps its pool in step with: real files, real pages, whole gateways.
 
-use std::fmt::Display;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustix::process::Signal;
-use tempfile::TempDir;
 
 use crate::support::gateway::{Gateway, KEY, Setup, Store, eventually, program};
 use crate::support::redis::Redis;
 use crate::support::servers::Server;
-use crate::support::upstream::{Conn, Unreachable, Upstream};
+use crate::support::sources::{List, Shelf, members, ok, on_both_stores, page, told, wait_read, wait_told};
+use crate::support::upstream::{Unreachable, Upstream};
 use crate::support::wire::PATIENCE;
 
 const SECRET: &str = "s3cretPlanted";
-
-/// A file in a folder of its own.
-struct List {
-    dir: TempDir,
-}
-
-impl List {
-    fn of(text: impl AsRef<[u8]>) -> Self {
-        let list = Self { dir: tempfile::tempdir().expect("a scratch folder") };
-        list.rewrite(text);
-        list
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("list.txt")
-    }
-
-    /// As many editors do: the same file with other content.
-    fn rewrite(&self, text: impl AsRef<[u8]>) {
-        std::fs::write(self.path(), text).expect("a written file");
-    }
-
-    /// As other editors and deployments do: another file in its place.
-    fn replace(&self, text: impl AsRef<[u8]>) {
-        let new = self.dir.path().join("new");
-        std::fs::write(&new, text).expect("a written file");
-        std::fs::rename(new, self.path()).expect("a renamed file");
-    }
-
-    fn delete(&self) {
-        std::fs::remove_file(self.path()).expect("a deleted file");
-    }
-
-    fn source(&self, more: &str) -> String {
-        source(&self.path(), more)
-    }
-}
-
-fn source(file: &Path, more: &str) -> String {
-    format!("name = \"list\"\nfile = {:?}\n{more}", file.display().to_string())
-}
-
-/// What a page answers at the moment.
-#[derive(Clone)]
-struct Shelf(Arc<Mutex<Vec<u8>>>);
-
-impl Shelf {
-    fn serve(answer: impl Into<Vec<u8>>) -> (Self, Upstream) {
-        let shelf = Self(Arc::new(Mutex::new(answer.into())));
-        let served = shelf.clone();
-        let origin = Upstream::start(move |conn: &mut Conn| {
-            conn.request()?;
-            let answer = served.0.lock().unwrap().clone();
-            conn.send(answer)
-        });
-        (shelf, origin)
-    }
-
-    fn put(&self, answer: impl Into<Vec<u8>>) {
-        *self.0.lock().unwrap() = answer.into();
-    }
-}
-
-fn ok(body: impl AsRef<[u8]>) -> Vec<u8> {
-    let body = body.as_ref();
-    [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), body].concat()
-}
-
-fn page(url: impl Display, more: &str) -> String {
-    format!("name = \"list\"\nurl = \"{url}\"\nevery = \"1s\"\n{more}")
-}
-
-/// The lines about the source `list` so far.
-fn told(gateway: &Gateway) -> Vec<String> {
-    gateway.log().lines().filter(|line| line.contains("source=\"list\"")).map(str::to_owned).collect()
-}
-
-/// Waits until a line about the source `list` says that, and gives it.
-fn wait_told(gateway: &Gateway, what: &str) -> String {
-    let said = || told(gateway).into_iter().rev().find(|line| line.contains(what));
-    eventually(PATIENCE, what, || said().is_some());
-    said().expect("it was there")
-}
-
-/// What a reading must say of taken, added and removed.
-fn wait_read(gateway: &Gateway, taken: u64, added: u64, removed: u64) -> String {
-    wait_told(gateway, &format!("taken={taken} added={added} removed={removed} "))
-}
-
-fn members(redis: &Redis) -> Vec<String> {
-    let mut members: Vec<_> =
-        redis.scores(KEY).into_iter().map(|(member, _)| String::from_utf8(member).unwrap()).collect();
-    members.sort();
-    members
-}
-
-/// As `with_both_stores`, at the same time: files are looked at twice a second.
-fn on_both_stores(test: impl Fn(&Store) + Sync) {
-    std::thread::scope(|scope| {
-        let redis = scope.spawn(|| test(&Store::Redis(Box::new(Redis::start()))));
-        test(&Store::Embedded);
-        redis.join().expect("the same with Redis");
-    });
-}
 
 fn is_served(gateway: &Gateway) -> bool {
     gateway.client().get("http://origin.test/").status() == 200
@@ -159,7 +53,7 @@ fn a_file_that_goes_wrong_takes_nothing_out_of_the_pool() {
         list.rewrite("");
         wait_told(&gateway, "it is empty, so nothing is removed");
         list.rewrite("# none\n\n");
-        eventually(PATIENCE, "a second look", || gateway.log().matches("it is empty").count() == 2);
+        eventually(PATIENCE, "a second look", || gateway.log().matches("WARN it is empty").count() == 2);
         list.rewrite("<!doctype html><p>Sold out");
         wait_told(&gateway, "it is a web page, not a list");
         list.rewrite("one\ntwo\nthree\n");
@@ -177,6 +71,7 @@ fn a_file_that_goes_wrong_takes_nothing_out_of_the_pool() {
         std::fs::remove_dir(list.path()).unwrap();
         let lines = told(&gateway);
         assert!(lines.iter().all(|line| line.contains("removed=0 ")), "{lines:#?}");
+        assert!(lines[1..].iter().all(|line| line.contains(" kept=")), "{lines:#?}");
         // Both members of the beginning are still there.
         list.rewrite(format!("{}\n127.0.0.1:1\n127.0.0.1:9\n", upstream.address()));
         let lines = wait_told(&gateway, "INFO read a list source=\"list\" taken=3 added=0 removed=");

@@ -12,6 +12,7 @@ pub(crate) mod redis;
 pub(crate) mod resolver;
 pub(crate) mod servers;
 pub(crate) mod socks;
+pub(crate) mod sources;
 pub(crate) mod tls;
 pub(crate) mod upstream;
 pub(crate) mod wire;

@@ -38,6 +38,7 @@ mod health;
 mod lists;
 mod probe;
 mod sources;
+mod sources_doubt;
 
 mod fleet;
 mod leases;

@@ -212,7 +212,6 @@ fn an_entry_of_json_that_is_broken_costs_no_other() {
             &["1.1 http://10.0.0.7:80", "1.2 !TooLong", "1.3 http://10.0.0.8:80"],
         ),
         (format!("[\"\\ud800\", \"a\\u0000b:80\", {good}]"), &["1.1 !NotJson", "1.2 !Zero", "1.3 http://10.0.0.7:80"]),
-        (r#"{"error": "quota exceeded"}"#.to_owned(), &["1.1 !NoHost"]),
         (r#"{"data": [], "total": 0}"#.to_owned(), &[]),
         ("[]".to_owned(), &[]),
     ] {
@@ -261,6 +260,16 @@ fn what_else_is_said_is_kept() {
 fn what_is_no_list_says_what_it_is_and_takes_no_time() {
     assert!(error(b"<!DOCTYPE html>\n<html>").contains("a web page"));
     assert!(error(b"PK\x03\x04").contains("a zip archive"));
+    assert!(error(b"# of today\n\n <p>Sorry</p>\n10.0.0.7:80\n").contains("a web page"));
+    assert!(error(br#"{"error": "quota exceeded"}"#).contains("reports an error"));
+    assert!(
+        error(b"# of today\n{\"error\":\"quota\",\"ip\":\"10.0.0.7\",\"port\":80}\n\n").contains("reports an error")
+    );
+    assert!(error(b"10.0.0.7:80 is blocked\n \n").contains("a refusal"));
+    // With more beside it, each is an entry.
+    assert_eq!(read("10.0.0.7:80 banned\n10.0.0.8:80"), ["1 http://10.0.0.7:80", "2 10.0.0.8:80"]);
+    let entry = r#"{"error":"quota","ip":"10.0.0.7","port":80}"#;
+    assert_eq!(read(&format!("{entry}\n{entry}\n")), ["1 http://10.0.0.7:80", "2 ~1"]);
     // Brackets without end cost no time without end.
     for pattern in ["{", "[", "[{", "{\"a\":[", "[[[]"] {
         let text = pattern.repeat((1 << 20) / pattern.len());

@@ -93,6 +93,18 @@ impl<R: Read> Window<R> {
         }
     }
 
+    /// Whether nothing comes any more that can be seen. Waits for more than blanks, or the end.
+    pub(super) fn is_blank_to_the_end(&mut self) -> io::Result<bool> {
+        let mut wanted = 1;
+        loop {
+            let view = self.peek(wanted)?;
+            if view.len() < wanted || view.len() >= LOOKAHEAD || !view.trim_ascii().is_empty() {
+                return Ok(view.trim_ascii().is_empty());
+            }
+            wanted = view.len() + 1;
+        }
+    }
+
     fn skip_line(&mut self) -> io::Result<()> {
         loop {
             let view = self.peek(1)?;

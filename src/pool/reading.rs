@@ -14,7 +14,7 @@ pub struct Reading {
     pub(super) initial: Initial,
     /// and after the first call the count itself.
     pub(super) start: Option<f64>,
-    known: u64,
+    named: u64,
 }
 
 /// What became of members that a source names no more.
@@ -27,12 +27,17 @@ pub struct Dropped {
 }
 
 impl Reading {
-    pub(super) fn new(source: &str, since: u64, known: u64, eligible: u64, initial: Initial) -> Self {
-        Self { source: source.to_owned(), since, refills: eligible == 0, initial, start: None, known }
+    pub(super) fn new(source: &str, since: u64, named: u64, eligible: u64, initial: Initial) -> Self {
+        Self { source: source.to_owned(), since, refills: eligible == 0, initial, start: None, named }
+    }
+
+    /// How many members the source named before.
+    pub fn named(&self) -> u64 {
+        self.named
     }
 
     /// Whether a list that has not changed need not be read: the pool still has what it names.
     pub fn may_skip_unchanged(&self) -> bool {
-        self.known > 0 && !self.refills
+        self.named > 0 && !self.refills
     }
 }

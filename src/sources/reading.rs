@@ -9,33 +9,25 @@
 //! what it does not name.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::watch::Stamp;
+use super::doubt::Doubt;
+use super::intake::{Bounds, CHUNK, Ending, Entries, Parsed, Part, read_file, read_page};
+use super::watch::{self, Stamp};
 use crate::config::{self, Gone, Place, PoolSource};
 use crate::fetch::{self, Fetched, Limits, Page, Validators};
-use crate::list::{List, Outcome, Protocol};
 use crate::member::{Member, Name};
 use crate::pool::{self, Initial, Pool, PoolError};
 
-/// Members in one call to the store: half a millisecond in which Redis does nothing else.
-const CHUNK: usize = 100;
 /// Members that are looked up at once to be forgotten; finding them takes longer than giving them.
 const PAGE: usize = 1_000;
-/// Chunks and pieces that may wait for whoever comes next.
+/// Parts and pieces that may wait for whoever comes next.
 const AHEAD: usize = 2;
-/// Skipped lines that are shown.
-const SHOWN: usize = 3;
-/// A list is read so many bytes at a time.
-const BUFFER: usize = 64 << 10;
 /// How much threads that read lists let others go first.
 const NICENESS: i32 = 10;
 
@@ -52,6 +44,10 @@ pub(super) struct Reader {
     readings: Arc<Semaphore>,
     /// The version of a page that was read to its end.
     known: Option<Validators>,
+    /// How many proxies the list had when it was believed last.
+    had: Option<u64>,
+    /// What the last list was doubted for that was read to its end.
+    doubted: Option<Doubt>,
     /// A thread that did not end in time: there is never a second one.
     stuck: Option<JoinHandle<Parsed>>,
 }
@@ -61,7 +57,7 @@ pub(super) enum Done {
     /// There is no newer version than the one that was read.
     Unchanged,
     /// There was one. `doubt`: why nothing was removed, though the list was read to its end.
-    Read { found: Found, doubt: Option<String> },
+    Read { found: Found, doubt: Option<Doubt> },
 }
 
 /// A reading that failed.
@@ -71,43 +67,16 @@ pub(super) struct Failed {
     pub(super) found: Found,
 }
 
-/// What a reading has found, in entries of the list, and what became of it, in members of the pool.
+/// What a reading has found, and what became of it, in members of the pool.
 #[derive(Default)]
 pub(super) struct Found {
-    pub(super) taken: u64,
-    pub(super) repeated: u64,
-    pub(super) skipped: u64,
+    pub(super) entries: Entries,
     pub(super) added: u64,
     pub(super) removed: u64,
-    /// The first lines that were skipped, without secrets.
-    shown: Vec<String>,
-}
-
-/// Members, each with its country if the list says it.
-type Part = Vec<(Name, Option<String>)>;
-
-/// What the thread that reads has to say at the end.
-struct Parsed {
-    found: Found,
-    end: io::Result<Ending>,
-}
-
-enum Ending {
-    Whole,
-    /// There is more than may be taken.
-    Full,
-    /// A file that was written meanwhile.
-    Changing,
-}
-
-impl Found {
-    /// `; skipped 17: port 99999 is not a port, …`, or nothing.
-    pub(super) fn first_skipped(&self) -> String {
-        match &self.shown[..] {
-            [] => String::new(),
-            shown => format!("; skipped {}{}", shown.join(", "), if self.skipped > SHOWN as u64 { ", …" } else { "" }),
-        }
-    }
+    /// How many the source named before, if the store could say.
+    pub(super) named: Option<u64>,
+    /// Of a file, which one it was.
+    pub(super) stamp: Option<Stamp>,
 }
 
 impl Reader {
@@ -120,7 +89,18 @@ impl Reader {
     ) -> Self {
         let keeps_countries = source.candidates && config.rules.need_country();
         let initial = config.initial;
-        Self { source, pool, initial, keeps_countries, configured, readings, known: None, stuck: None }
+        Self {
+            source,
+            pool,
+            initial,
+            keeps_countries,
+            configured,
+            readings,
+            known: None,
+            had: None,
+            doubted: None,
+            stuck: None,
+        }
     }
 
     /// Reads the list and brings the pool into step with it.
@@ -137,14 +117,18 @@ impl Reader {
     }
 
     /// `None`: it has not changed; otherwise what is doubtful about it, if anything is.
-    async fn read_into(&mut self, found: &mut Found) -> Result<Option<Option<String>>, String> {
+    async fn read_into(&mut self, found: &mut Found) -> Result<Option<Option<Doubt>>, String> {
+        let started = Instant::now();
         // Before the list: what is found in a version that others have read since must not outlive theirs.
         let mut reading = self.begin().await.map_err(|error| store_trouble(&error))?;
+        found.named = Some(reading.named());
+        let stamp = self.stamp().await;
+        found.stamp = stamp;
+        let bounds = self.bounds();
         let (ending, version) = match self.source.place.clone() {
             Place::File(path) => {
                 let _permit = self.readings.clone().acquire_owned().await.expect("never closed");
-                let (max_bytes, scheme, most) = self.bounds();
-                let start = move |parts: mpsc::Sender<Part>| read_file(&path, max_bytes, scheme, most, &parts);
+                let start = move |parts: mpsc::Sender<Part>| read_file(&path, bounds, &parts);
                 (self.take(start, async { Ok(()) }, &mut reading, found).await?, None)
             }
             Place::Page(url, via) => {
@@ -158,27 +142,48 @@ impl Reader {
                 };
                 let _permit = self.readings.clone().acquire_owned().await.expect("never closed");
                 let version = page.validators.clone();
-                let (_, scheme, most) = self.bounds();
                 let (sender, pieces) = mpsc::channel(AHEAD);
-                let input = BufReader::with_capacity(BUFFER, Pieces { pieces, piece: Bytes::new(), is_over: false });
-                let start = move |parts: mpsc::Sender<Part>| read_list(input, scheme, most, &parts);
+                let start = move |parts: mpsc::Sender<Part>| read_page(pieces, bounds, &parts);
                 (self.take(start, send_all(page, sender), &mut reading, found).await?, Some(version))
             }
         };
-        let doubt = self.doubt(&ending, found);
+        // What the pool remembers may be more: also lists that were doubted have added to it.
+        let before = self.had.unwrap_or(reading.named());
+        let mut doubt = Doubt::about(&self.source, &ending, &found.entries, before, self.doubted.as_ref());
+        if doubt.is_none() && self.removes_anyone(&reading).await.map_err(|error| store_trouble(&error))? {
+            // A list that is being written was perhaps read between two writes.
+            sleep_until(started + watch::EVERY).await;
+            doubt = (self.stamp().await != stamp).then_some(Doubt::Changing);
+        }
         if doubt.is_none() {
             self.forget(&reading, found).await.map_err(|error| store_trouble(&error))?;
+            self.had = Some(found.entries.taken);
         }
         self.known = version.filter(|_| doubt.is_none());
+        self.doubted.clone_from(&doubt);
         Ok(Some(doubt))
+    }
+
+    /// Of a file, what it looks like now.
+    async fn stamp(&self) -> Option<Stamp> {
+        match &self.source.place {
+            Place::File(path) => watch::look(path).await,
+            Place::Page(..) => None,
+        }
+    }
+
+    async fn removes_anyone(&self, reading: &pool::Reading) -> Result<bool, PoolError> {
+        let is_file = matches!(self.source.place, Place::File(_));
+        Ok(is_file && self.source.gone == Gone::Remove && !self.pool.missing(reading, 1).await?.is_empty())
     }
 
     async fn begin(&self) -> Result<pool::Reading, PoolError> {
         self.pool.begin_reading(&self.source.name, self.initial).await
     }
 
-    fn bounds(&self) -> (u64, Option<Protocol>, u64) {
-        (self.source.max_bytes, self.source.scheme, self.source.max_members)
+    fn bounds(&self) -> Bounds {
+        let &PoolSource { max_bytes: bytes, max_members: members, scheme, .. } = &self.source;
+        Bounds { bytes, members, scheme }
     }
 
     /// Has a thread read the list while `feed` gives it its input, and takes what it finds into the pool.
@@ -225,9 +230,8 @@ impl Reader {
             self.stuck = Some(thread);
             return Err(format!("it was not read within {:?}", self.source.timeout));
         };
-        let Parsed { found: parsed, end } = parsed.map_err(|_| "its reader failed".to_owned())?;
-        *found = parsed;
-        found.added = added;
+        let Parsed { entries, end } = parsed.map_err(|_| "its reader failed".to_owned())?;
+        (found.entries, found.added) = (entries, added);
         stored?;
         // A page that breaks off is the cause of whatever the reader says.
         fed?;
@@ -241,20 +245,6 @@ impl Reader {
             self.pool.note_countries(&known).await?;
         }
         self.pool.take(reading, members, self.source.candidates).await
-    }
-
-    /// Why a list that was read to its end takes nothing out of the pool.
-    fn doubt(&self, ending: &Ending, found: &Found) -> Option<String> {
-        match ending {
-            Ending::Full => Some(format!("it has more than max_members = {} proxies", self.source.max_members)),
-            Ending::Changing => Some("it was written while it was read".to_owned()),
-            Ending::Whole if found.taken == 0 && found.skipped > 0 => Some("none of it can be used".to_owned()),
-            Ending::Whole if self.source.gone == Gone::Remove && found.skipped > found.taken => {
-                Some("most of it cannot be used".to_owned())
-            }
-            Ending::Whole if found.taken == 0 && !self.source.may_be_empty => Some("it is empty".to_owned()),
-            Ending::Whole => None,
-        }
     }
 
     /// Lets the pool forget what the list does not name any more.
@@ -291,154 +281,4 @@ async fn send_all(mut page: Page, pieces: mpsc::Sender<Bytes>) -> Result<(), Str
     }
     let _ = pieces.send(Bytes::new()).await;
     Ok(())
-}
-
-/// A page as a reader that may wait.
-struct Pieces {
-    pieces: mpsc::Receiver<Bytes>,
-    piece: Bytes,
-    is_over: bool,
-}
-
-impl Read for Pieces {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.piece.is_empty() && !self.is_over {
-            self.piece = self.pieces.blocking_recv().ok_or(io::ErrorKind::UnexpectedEof)?;
-            self.is_over = self.piece.is_empty();
-        }
-        let n = out.len().min(self.piece.len());
-        out[..n].copy_from_slice(&self.piece.split_to(n));
-        Ok(n)
-    }
-}
-
-fn read_file(path: &Path, max_bytes: u64, scheme: Option<Protocol>, most: u64, parts: &mpsc::Sender<Part>) -> Parsed {
-    let opened = open(path);
-    let (file, before) = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            let error = io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-            return Parsed { found: Found::default(), end: Err(error) };
-        }
-    };
-    let input = BufReader::with_capacity(BUFFER, Bounded { input: &file, left: max_bytes, most: max_bytes });
-    let mut parsed = read_list(input, scheme, most, parts);
-    let is_same = file.metadata().is_ok_and(|about| Stamp::of(&about) == before);
-    if let Ok(end @ Ending::Whole) = &mut parsed.end
-        && !is_same
-    {
-        *end = Ending::Changing;
-    }
-    parsed
-}
-
-/// Only what is a file: a pipe could keep whoever opens it for ever.
-fn open(path: &Path) -> io::Result<(File, Stamp)> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a file"));
-    }
-    let file = File::open(path)?;
-    let stamp = Stamp::of(&file.metadata()?);
-    Ok((file, stamp))
-}
-
-/// Not more than so many bytes.
-struct Bounded<R> {
-    input: R,
-    left: u64,
-    most: u64,
-}
-
-impl<R: Read> Read for Bounded<R> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let n = self.input.read(out)?;
-        match self.left.checked_sub(n as u64) {
-            Some(left) => self.left = left,
-            None => return Err(io::Error::other(format!("it is longer than {} bytes", self.most))),
-        }
-        Ok(n)
-    }
-}
-
-/// Reads a list and hands its members on; stops when nobody wants them any more.
-fn read_list(input: impl BufRead, scheme: Option<Protocol>, most: u64, parts: &mpsc::Sender<Part>) -> Parsed {
-    let mut found = Found::default();
-    let mut part = Vec::with_capacity(CHUNK);
-    let mut end = Ok(Ending::Whole);
-    for line in List::new(input, scheme) {
-        let line = match line {
-            Ok(line) => line,
-            Err(error) => {
-                end = Err(error);
-                break;
-            }
-        };
-        match &line.outcome {
-            Outcome::Taken(_) if found.taken == most => {
-                end = Ok(Ending::Full);
-                break;
-            }
-            Outcome::Taken(listed) => {
-                found.taken += 1;
-                part.push((listed.member.name().clone(), listed.country.clone()));
-            }
-            Outcome::Repeated(_) => found.repeated += 1,
-            Outcome::Skipped(_) => {
-                found.skipped += 1;
-                if found.shown.len() < SHOWN {
-                    found.shown.push(line.to_string());
-                }
-            }
-        }
-        if part.len() == CHUNK && parts.blocking_send(std::mem::replace(&mut part, Vec::with_capacity(CHUNK))).is_err()
-        {
-            break;
-        }
-    }
-    if !part.is_empty() {
-        let _ = parts.blocking_send(part); // whoever wants no more knows why
-    }
-    Parsed { found, end }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fmt::Write as _;
-    use std::io::Write as _;
-
-    use super::*;
-
-    /// Whoever writes it has not done: what is not there may still come.
-    #[test]
-    fn a_file_that_is_written_while_it_is_read_is_not_believed() {
-        let mut text = String::new();
-        (0..4 * CHUNK).for_each(|n| writeln!(text, "h{n}.test:80").expect("a text"));
-        for grows in [false, true] {
-            let mut file = tempfile::NamedTempFile::new().expect("a scratch file");
-            file.write_all(text.as_bytes()).expect("a written file");
-            let (path, (sender, mut parts)) = (file.path().to_owned(), mpsc::channel(1));
-            let reader = std::thread::spawn(move || read_file(&path, u64::MAX, None, u64::MAX, &sender));
-            // It waits for whoever takes what it has found.
-            assert_eq!(parts.blocking_recv().map(|part| part.len()), Some(CHUNK));
-            if grows {
-                file.write_all(b"another.test:80").expect("a written file");
-            }
-            while parts.blocking_recv().is_some() {}
-            let Parsed { found, end } = reader.join().expect("no panic");
-            assert_eq!((matches!(end, Ok(Ending::Whole)), matches!(end, Ok(Ending::Changing))), (!grows, grows));
-            assert_eq!(found.taken, 4 * CHUNK as u64 + u64::from(grows));
-        }
-    }
-
-    #[test]
-    fn a_page_that_is_dropped_is_not_taken_for_its_end() {
-        let (sender, pieces) = mpsc::channel(2);
-        sender.blocking_send(Bytes::from_static(b"a.test:80\n")).expect("room");
-        drop(sender);
-        let input = BufReader::new(Pieces { pieces, piece: Bytes::new(), is_over: false });
-        let (sender, mut parts) = mpsc::channel(2);
-        let Parsed { end, .. } = read_list(input, None, 10, &sender);
-        assert!(matches!(end, Err(error) if error.kind() == io::ErrorKind::UnexpectedEof));
-        assert_eq!(parts.blocking_recv().map(|part| part.len()), Some(1), "what came before is good");
-    }
 }

@@ -1,14 +1,16 @@
-//! What is said of a source's readings: one line for each, and of failures that repeat only the first.
+//! What is said of a source's readings: one line for each, but the same trouble with the same list is told once.
 
 use std::time::Duration;
 
+use super::intake::Entries;
 use super::reading::{Done, Failed, Found};
+use super::watch::Stamp;
 
 /// Speaks of one source.
 pub(super) struct Teller {
     source: String,
-    /// The failure that was told last, until a reading succeeds.
-    told: Option<String>,
+    /// The trouble that was told last, and of which file, until a reading is without.
+    told: Option<(String, Option<Stamp>)>,
 }
 
 impl Teller {
@@ -20,24 +22,33 @@ impl Teller {
         let (source, ms) = (self.source.as_str(), took.as_millis() as u64);
         let (found, trouble) = match outcome {
             Ok(Done::Unchanged) => {
-                tracing::debug!(source, ms, "the list has not changed");
-                self.told = None;
+                match self.told.take() {
+                    Some(_) => tracing::info!(source, ms, "the list can be read again, and has not changed"),
+                    None => tracing::debug!(source, ms, "the list has not changed"),
+                }
                 return;
             }
             Ok(Done::Read { found, doubt: None }) => (found, None),
             Ok(Done::Read { found, doubt: Some(doubt) }) => (found, Some(format!("{doubt}, so nothing is removed"))),
-            Err(Failed { why, .. }) if self.told.as_ref() == Some(why) => {
-                tracing::debug!(source, ms, "still cannot read the list: {why}");
-                return;
-            }
             Err(Failed { why, found }) => (found, Some(format!("cannot read the list: {why}; trying on"))),
         };
-        self.told = outcome.as_ref().err().map(|failed| failed.why.clone());
-        let Found { taken, added, removed, repeated, skipped, .. } = *found;
-        let lines = found.first_skipped();
-        match trouble {
+        let Found { entries, added, removed, named: kept, stamp } = found;
+        let trouble = trouble.map(|trouble| (trouble, *stamp));
+        let is_known = trouble == self.told;
+        let Entries { taken, repeated, skipped, .. } = *entries;
+        let lines = entries.first_skipped();
+        match &trouble {
             None => tracing::info!(source, taken, added, removed, repeated, skipped, ms, "read a list{lines}"),
-            Some(trouble) => tracing::warn!(source, taken, added, removed, repeated, skipped, ms, "{trouble}{lines}"),
+            Some((trouble, _)) if is_known && *added == 0 => {
+                tracing::debug!(source, taken, added, removed, repeated, skipped, kept, ms, "still: {trouble}{lines}");
+            }
+            Some((trouble, _)) if is_known => {
+                tracing::info!(source, taken, added, removed, repeated, skipped, kept, ms, "still: {trouble}{lines}");
+            }
+            Some((trouble, _)) => {
+                tracing::warn!(source, taken, added, removed, repeated, skipped, kept, ms, "{trouble}{lines}");
+            }
         }
+        self.told = trouble;
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// Between two looks.
-const EVERY: Duration = Duration::from_millis(500);
+pub(super) const EVERY: Duration = Duration::from_millis(500);
 
 /// What is different when a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Watch {
 
     /// It is about to be read.
     pub(super) async fn remember(&mut self) {
-        self.read = self.look().await;
+        self.read = look(&self.path).await;
     }
 
     /// Returns when it is another than the one that was read, and has stayed the same for two looks: whoever writes it has
@@ -59,15 +59,16 @@ impl Watch {
         let mut before = self.read;
         loop {
             sleep(EVERY).await;
-            let now = self.look().await;
+            let now = look(&self.path).await;
             if now != self.read && now == before {
                 return;
             }
             before = now;
         }
     }
+}
 
-    async fn look(&self) -> Option<Stamp> {
-        tokio::fs::metadata(&self.path).await.ok().map(|about| Stamp::of(&about))
-    }
+/// What is there now, if anything is.
+pub(super) async fn look(path: &Path) -> Option<Stamp> {
+    tokio::fs::metadata(path).await.ok().map(|about| Stamp::of(&about))
 }
