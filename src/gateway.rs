@@ -589,7 +589,8 @@ impl<'a> Attempts<'a> {
     fn tells_against(&self, upstream: &Upstream, missed: &Missed) -> bool {
         let is_connecting = missed.progress == Progress::Unsent || self.method == Method::CONNECT;
         // A connection that was kept too long says nothing.
-        let is_stale = missed.was_reused && matches!(missed.failure, Failure::Closed | Failure::Nonsense);
+        let is_stale =
+            missed.was_reused && matches!(missed.failure, Failure::Closed | Failure::Nonsense | Failure::Tls(..));
         !is_stale
             && match missed.failure.row().blame {
                 Blame::Member => true,

@@ -187,7 +187,7 @@ fn the_name_that_is_asked_for_is_the_host_or_the_one_in_sni() {
 /// far as it can tell.
 fn is_whole(client: &mut Client, request: &str, go: impl FnOnce()) -> bool {
     let wire = client.send(request).wire();
-    let mut bytes = wire.until(b"bo").unwrap();
+    let mut bytes = wire.until(b"bo").unwrap_or_else(|error| panic!("{request:?}: {error}"));
     go();
     let is_reset = loop {
         match wire.some() {

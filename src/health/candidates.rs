@@ -3,8 +3,8 @@
 //!
 //! The gateways share them as they share checks: whoever has room takes those that are due, and if it dies, they are taken again
 //! when its lease is over. Verdicts are kept in the pool while they hold; when a gateway begins that has other rules or
-//! another judge, all of them are void, and gateways that have the old ones leave candidates alone. A failure counts only while
-//! the page that is asked for is known to answer.
+//! another judge, all of them are void, and gateways that have the old ones leave candidates alone. A failure counts only if
+//! the page that is asked for has answered since.
 //!
 //! Bounds: `health.parallel` probes at once, and as many verdicts. Cost: a script call for up to 64 candidates, and one or two
 //! for their verdicts.
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep};
 
-use super::examiner::Examiner;
+use super::examiner::{Examiner, Found};
 use super::{BATCH, COMPLAIN_EVERY, luck};
 use crate::config::Config;
 use crate::member::{self, Member, Name};
@@ -40,9 +40,6 @@ pub(super) struct Candidates {
     parallel: usize,
 }
 
-/// What was found, and when.
-type Found = ((Name, Instant), Verdict);
-
 impl Candidates {
     /// `None`: no source names any.
     pub(super) fn new(config: &Config, examiner: &Option<Arc<Examiner>>) -> Option<Self> {
@@ -58,7 +55,7 @@ impl Candidates {
         tokio::join!(self.take(pool, found), self.conclude(pool, metrics, verdicts));
     }
 
-    async fn take(&self, pool: &Pool, found: mpsc::Sender<Found>) {
+    async fn take(&self, pool: &Pool, found: mpsc::Sender<Found<Name>>) {
         let places = Arc::new(Semaphore::new(self.parallel));
         let lease = 2 * self.examiner.timeout + MARGIN;
         let (mut is_new, mut complained) = (true, false);
@@ -92,23 +89,21 @@ impl Candidates {
             };
             for name in claimed {
                 let Ok(place) = places.clone().try_acquire_owned() else { break };
-                let what = (name.clone(), Instant::now());
-                tokio::spawn(self.examiner.clone().try_one(what, name, found.clone(), place));
+                tokio::spawn(self.examiner.clone().try_one(name.clone(), name, found.clone(), place));
             }
             sleep(pause).await;
         }
     }
 
-    async fn conclude(&self, pool: &Pool, metrics: &Metrics, mut verdicts: mpsc::Receiver<Found>) {
+    async fn conclude(&self, pool: &Pool, metrics: &Metrics, mut verdicts: mpsc::Receiver<Found<Name>>) {
         let mut batch = Vec::new();
         let mut complained: Option<Instant> = None;
         while verdicts.recv_many(&mut batch, BATCH).await > 0 {
             // A page could be anybody's: nobody knows these proxies yet.
-            if batch.iter().any(|(_, verdict)| verdict.exit.is_some()) {
-                self.examiner.has_answered();
+            for found in batch.iter().filter(|found| found.verdict.is_reachable() && found.verdict.exit.is_some()) {
+                self.examiner.has_answered(found, &found.what);
             }
-            let fails = batch.iter().any(|(_, verdict)| !verdict.is_reachable());
-            let doubt = if fails { self.examiner.doubt().await } else { None };
+            let doubt = self.examiner.doubt(&batch).await;
             metrics.doubts(Tried::Candidates, doubt.is_some());
             if let Some(doubt) = &doubt
                 && complained.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY)
@@ -116,7 +111,7 @@ impl Candidates {
                 complained = Some(Instant::now());
                 tracing::warn!("no candidate is rejected: {doubt}");
             }
-            let tried = batch.iter().map(|((name, _), verdict)| (name, verdict));
+            let tried = batch.iter().map(|found| (&found.what, &found.verdict));
             let memories = match self.examiner.recall(pool, tried, doubt.is_some()).await {
                 Ok(memories) => memories,
                 Err(error) => {
@@ -129,7 +124,7 @@ impl Candidates {
             let judged: Vec<Judged> = batch
                 .drain(..)
                 .zip(memories)
-                .map(|(((member, began), verdict), memory)| {
+                .map(|(Found { what: member, verdict, began, .. }, memory)| {
                     let opinion = match began.elapsed() > self.examiner.rules.checked_within {
                         true => Opinion::Unknown,
                         false => self.opinion(&member, &verdict, &memory, doubt.is_some()),

@@ -4,8 +4,8 @@
 //! come, and if it dies, they are taken again when its lease is over. A check is a probe: it goes the way traffic goes. Who fails
 //! it is set aside until it passes one.
 //!
-//! A failure counts only while the page that is asked for is known to answer: some member has got it meanwhile, or it answers
-//! this machine directly. And not when more of the eligible members fail than may be set aside: then it is rather the page that
+//! A failure counts only if the page that is asked for has answered since: this machine, or the member through which it was last
+//! got. And not when more of the eligible members fail than may be set aside: then it is rather the page that
 //! refuses them. Who passes must also meet the rules of the pool.
 //!
 //! Bounds: `health.parallel` probes at once, and as many verdicts. Cost: a script call for up to 64 checks, and one for their
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep};
 
-use super::examiner::Examiner;
+use super::examiner::{Examiner, Found};
 use super::{BATCH, COMPLAIN_EVERY, LOOK_SELDOM, Watch, luck};
 use crate::config::Config;
 use crate::member::{self, Member};
@@ -83,7 +83,7 @@ impl Checks {
         (self.rounds.every / TICKS).clamp(FASTEST, SLOWEST)
     }
 
-    async fn check(&self, pool: &Pool, found: mpsc::Sender<(Check, Verdict)>) {
+    async fn check(&self, pool: &Pool, found: mpsc::Sender<Found<Check>>) {
         let places = Arc::new(Semaphore::new(self.parallel));
         let lease = 2 * self.examiner.timeout + MARGIN;
         loop {
@@ -107,16 +107,15 @@ impl Checks {
         }
     }
 
-    async fn conclude(&self, pool: &Pool, watch: &Watch, mut verdicts: mpsc::Receiver<(Check, Verdict)>) {
+    async fn conclude(&self, pool: &Pool, watch: &Watch, mut verdicts: mpsc::Receiver<Found<Check>>) {
         let mut batch = Vec::new();
         let mut evidence = Evidence::default();
         let mut complained = None;
         while verdicts.recv_many(&mut batch, BATCH).await > 0 {
-            for (check, verdict) in &batch {
-                evidence.add(check, verdict, &self.examiner);
+            for found in &batch {
+                evidence.add(found, &self.examiner);
             }
-            let fails = batch.iter().any(|(_, verdict)| is_failure(verdict));
-            let doubt = if fails { evidence.doubt(self).await } else { None };
+            let doubt = evidence.doubt(self, &batch).await;
             watch.metrics.doubts(Tried::Checks, doubt.is_some());
             if let Some(doubt) = &doubt
                 && evidence.complained.is_none_or(|at| at.elapsed() > COMPLAIN_EVERY)
@@ -124,7 +123,7 @@ impl Checks {
                 evidence.complained = Some(Instant::now());
                 tracing::warn!("checks set nobody aside: {doubt}");
             }
-            let tried = batch.iter().map(|(check, verdict)| (&check.member, verdict));
+            let tried = batch.iter().map(|found| (&found.what.member, &found.verdict));
             let memories = self.examiner.recall(pool, tried, doubt.is_some()).await.unwrap_or_else(|error| {
                 tracing::debug!(%error, "could not see what is remembered of members");
                 Vec::new()
@@ -132,7 +131,7 @@ impl Checks {
             let mut memories = memories.into_iter();
             let checks: Vec<Checked> = batch
                 .drain(..)
-                .map(|(check, verdict)| {
+                .map(|Found { what: check, verdict, .. }| {
                     let memory = memories.next();
                     let finding = match verdict.fault {
                         None => self.finding(&check, &verdict, memory),
@@ -176,10 +175,6 @@ impl Checks {
     }
 }
 
-fn is_failure(verdict: &Verdict) -> bool {
-    verdict.fault.as_ref().is_some_and(|fault| !fault.is_own())
-}
-
 /// What speaks for the page that is asked for, and against it.
 #[derive(Default)]
 struct Evidence {
@@ -190,14 +185,14 @@ struct Evidence {
 }
 
 impl Evidence {
-    fn add(&mut self, check: &Check, verdict: &Verdict, examiner: &Examiner) {
+    fn add(&mut self, found: &Found<Check>, examiner: &Examiner) {
         let (now, within) = (Instant::now(), examiner.timeout);
-        if verdict.is_reachable() {
-            examiner.has_answered();
+        if found.verdict.is_reachable() {
+            examiner.has_answered(found, &found.what.member);
         }
-        if check.is_eligible {
-            self.sample.push_back((now, is_failure(verdict)));
-            self.failed += usize::from(is_failure(verdict));
+        if found.what.is_eligible {
+            self.sample.push_back((now, found.is_failure()));
+            self.failed += usize::from(found.is_failure());
         }
         let is_old = |sample: &VecDeque<(Instant, bool)>| {
             sample.len() > SAMPLE || sample.front().is_some_and(|(at, _)| at.elapsed() > 2 * within)
@@ -209,7 +204,10 @@ impl Evidence {
     }
 
     /// Why failures count for nothing at the moment.
-    async fn doubt(&mut self, checks: &Checks) -> Option<String> {
+    async fn doubt(&mut self, checks: &Checks, batch: &[Found<Check>]) -> Option<String> {
+        if !batch.iter().any(Found::is_failure) {
+            return None;
+        }
         let share = 100 * self.failed / self.sample.len().max(1);
         if self.sample.len() >= LEAST_SAMPLE && share > usize::from(checks.rounds.care.max_parked) {
             let of = self.sample.len();
@@ -218,6 +216,6 @@ impl Evidence {
                 self.failed
             ));
         }
-        checks.examiner.doubt().await
+        checks.examiner.doubt(batch).await
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::config::Config;
 use crate::member::{Member, Name};
@@ -17,6 +17,9 @@ use crate::rules::{Connect, Rules};
 const INTRODUCE_EVERY: Duration = Duration::from_secs(10 * 60);
 /// The same when the page did not answer.
 const INTRODUCE_SOON: Duration = Duration::from_secs(5);
+
+/// Between two looks whether the page answers.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Tries members, and knows whether what they are asked for is there.
 pub(super) struct Examiner {
@@ -31,8 +34,29 @@ struct Known {
     judge: Arc<Judge>,
     /// It was asked without a member between.
     knows_us: bool,
-    /// When the page was last seen to answer, through anyone or directly.
+    /// When the last try began that has got the page, through anyone or directly.
     answered: Option<Instant>,
+    /// Through whom it was got.
+    witness: Option<Name>,
+    /// It does not answer this machine itself, or did not the last time.
+    is_far: bool,
+    /// When it was last looked whether it answers.
+    looked: Option<Instant>,
+}
+
+/// What a try has found.
+pub(super) struct Found<T> {
+    pub(super) what: T,
+    pub(super) verdict: Verdict,
+    pub(super) began: Instant,
+    ended: Instant,
+}
+
+impl<T> Found<T> {
+    /// Whether it did not serve, for a reason other than this process'.
+    pub(super) fn is_failure(&self) -> bool {
+        self.verdict.fault.as_ref().is_some_and(|fault| !fault.is_own())
+    }
 }
 
 impl Examiner {
@@ -48,7 +72,14 @@ impl Examiner {
             Some(Connect::Judge) => judge.and_tunnel(None),
             Some(Connect::To(place)) => judge.and_tunnel(Some(place.clone())),
         };
-        let known = Known { judge: Arc::new(judge), knows_us: false, answered: None };
+        let known = Known {
+            judge: Arc::new(judge),
+            knows_us: false,
+            answered: None,
+            witness: None,
+            is_far: false,
+            looked: None,
+        };
         // A hash, since the address may have a password in it.
         let by = fred::util::sha1_hash(&by);
         Some(Self { judge: Mutex::new(known), rules, timeout: config.health.timeout, by })
@@ -59,10 +90,12 @@ impl Examiner {
         let mut complained = false;
         while self.rules.need_testimony() {
             let mut judge = Judge::clone(&self.judge());
+            let began = Instant::now();
             let pause = match judge.introduce(&Member::direct(), self.timeout).await {
                 Ok(true) => {
                     self.learn(|known| {
-                        (known.judge, known.knows_us, known.answered) = (Arc::new(judge), true, Some(Instant::now()));
+                        (known.judge, known.knows_us) = (Arc::new(judge), true);
+                        known.answered = known.answered.max(Some(began));
                     });
                     complained = false;
                     INTRODUCE_EVERY
@@ -93,9 +126,14 @@ impl Examiner {
         !self.rules.need_testimony() || self.knows_us()
     }
 
-    /// Somebody has got the page.
-    pub(super) fn has_answered(&self) {
-        self.learn(|known| known.answered = Some(Instant::now()));
+    /// The page was got through this member.
+    pub(super) fn has_answered<T>(&self, found: &Found<T>, member: &Name) {
+        self.learn(|known| {
+            if known.answered < Some(found.began) {
+                known.answered = Some(found.began);
+                known.witness = Some(member.clone());
+            }
+        });
     }
 
     /// Tries a member and hands on what was found. The place is free when that is on its way, so there is never more of it than
@@ -104,14 +142,12 @@ impl Examiner {
         self: Arc<Self>,
         what: T,
         name: Name,
-        found: mpsc::Sender<(T, Verdict)>,
+        found: mpsc::Sender<Found<T>>,
         place: OwnedSemaphorePermit,
     ) {
-        let verdict = match Member::parse(&name) {
-            Ok(member) => probe(&member, &self.judge(), self.timeout).await,
-            Err(why) => Verdict { fault: Some(Fault::malformed(&why)), ..Verdict::default() },
-        };
-        let _ = found.send((what, verdict)).await;
+        let began = Instant::now();
+        let verdict = self.probe(&name).await;
+        let _ = found.send(Found { what, verdict, began, ended: Instant::now() }).await;
         drop(place);
     }
 
@@ -133,23 +169,51 @@ impl Examiner {
         pool.tally(&checks).await
     }
 
-    /// Why failures count for nothing at the moment: the page does not answer this machine either. Asks it if need be.
-    pub(super) async fn doubt(&self) -> Option<String> {
-        let answered = self.learn(|known| known.answered);
-        if answered.is_some_and(|at| at.elapsed() <= self.timeout) {
+    async fn probe(&self, name: &Name) -> Verdict {
+        match Member::parse(name) {
+            Ok(member) => probe(&member, &self.judge(), self.timeout).await,
+            Err(why) => Verdict { fault: Some(Fault::malformed(&why)), ..Verdict::default() },
+        }
+    }
+
+    /// Why failures among these count for nothing: since then, the page answers neither this machine nor the member through which
+    /// it was last got. Looks, if need be: that it had answered before them says little.
+    pub(super) async fn doubt<T>(&self, found: &[Found<T>]) -> Option<String> {
+        let failed = found.iter().filter(|found| found.is_failure()).map(|found| found.ended).max()?;
+        let (answered, looked) = self.learn(|known| (known.answered, known.looked));
+        if answered >= Some(failed) {
             return None;
         }
-        let direct = timeout(self.timeout, probe(&Member::direct(), &self.judge(), self.timeout)).await;
-        match direct {
-            Ok(Verdict { fault: None, .. }) => {
-                self.has_answered();
-                None
-            }
-            Ok(Verdict { fault: Some(fault), .. }) => {
-                Some(format!("health.url does not answer this machine either ({fault})"))
-            }
-            Err(_) => Some("health.url does not answer this machine either".to_owned()),
+        if let Some(looked) = looked {
+            sleep_until(looked + LOOK_EVERY).await;
         }
+        let began = Instant::now();
+        let (is_far, witness) = self.learn(|known| {
+            known.looked = Some(began);
+            (known.is_far, known.witness.clone())
+        });
+        let direct = async { probe(&Member::direct(), &self.judge(), self.timeout).await.fault };
+        let through = async {
+            match &witness {
+                Some(name) => self.probe(name).await.is_reachable(),
+                None => false,
+            }
+        };
+        let (fault, has_witness) = match is_far {
+            true => tokio::join!(direct, through),
+            false => match direct.await {
+                None => (None, false),
+                fault => (fault, through.await),
+            },
+        };
+        self.learn(|known| {
+            known.is_far = fault.is_some();
+            if fault.is_none() || has_witness {
+                known.answered = known.answered.max(Some(began));
+            }
+        });
+        let fault = fault.filter(|_| !has_witness)?;
+        Some(format!("health.url does not answer this machine either ({fault})"))
     }
 
     fn learn<T>(&self, with: impl FnOnce(&mut Known) -> T) -> T {

@@ -210,7 +210,8 @@ impl Wire {
                 return self.exactly(at + end.len());
             }
             if self.more()? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+                let came = self.unread.escape_ascii();
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("the end, behind {came}")));
             }
         }
     }
