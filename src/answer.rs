@@ -13,13 +13,13 @@ use hyper::client::conn::http1::SendRequest;
 
 use crate::ban::Beginning;
 use crate::client::Client;
-use crate::gateway::Worker;
 use crate::headers;
 use crate::idle::Origin;
 use crate::pool::Lease;
 use crate::record::{Ended, Record};
 use crate::upload::{Source, Upload};
 use crate::upstream::Upstream;
+use crate::worker::Worker;
 
 /// What hyper writes to the client behind the head.
 pub(crate) struct Answer {

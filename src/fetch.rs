@@ -29,8 +29,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::dial::{self, Deadline};
 use crate::error::{Failure, Peer};
-use crate::gateway::MAX_FIELDS;
-use crate::head;
+use crate::head::{self, MAX_FIELDS};
 use crate::member::{Address, Member, Tls};
 use crate::stream::Stream;
 use crate::target::{self, Authority};

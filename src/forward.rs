@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::config;
 use crate::dial::{self, Deadline};
 use crate::error::{Failure, Peer, is_of_tls};
-use crate::gateway::MAX_FIELDS;
+use crate::head::MAX_FIELDS;
 use crate::headers;
 use crate::pool::Lease;
 use crate::retry::Progress;

@@ -2,7 +2,7 @@
 //!
 //! The modules in the order a request meets them:
 //!
-//! - [`server`] accepts a connection, `client` serves it, `gateway` takes one request through;
+//! - [`server`] accepts a connection, `client` serves it, `gateway` takes one request through, with what its `worker` shares;
 //! - `head` reads a request in its own bytes, `target` and `headers` one that hyper has read: what was asked for, and
 //!   what may go on;
 //! - [`pool`] chooses the least-used [`member`], in Redis or in this process; [`list`] reads what people put into it;
@@ -14,7 +14,8 @@
 //!   [`judge`];
 //! - [`health`] takes note of members that fail, so that they are set aside, and judges candidates by
 //!   [`rules`], [`ban`] of answers that say so;
-//! - `retry` and `error` say what happens when that fails, `record` writes the line about it;
+//! - `attempts` says which member is next, and by `retry` and `error` whether there is one when that fails; `refusal` tells the
+//!   client of the last failure, `record` writes the line about it;
 //! - `metrics` counts what happens, and `admin` shows it;
 //! - beside all that, `sources` keeps the pool in step with lists, and `upkeep` does what it needs now and then; `output` is
 //!   where the program says anything.
@@ -27,6 +28,7 @@ pub mod server;
 
 mod client;
 mod gateway;
+mod worker;
 
 mod head;
 mod headers;
@@ -65,8 +67,10 @@ pub mod ban;
 pub mod health;
 pub mod rules;
 
+mod attempts;
 mod error;
 mod record;
+mod refusal;
 mod retry;
 
 mod upkeep;

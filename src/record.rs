@@ -8,6 +8,8 @@ use std::sync::Arc;
 use hyper::Method;
 use tokio::time::Instant;
 
+use crate::error::Side;
+use crate::refusal::Failed;
 use crate::upstream::Upstream;
 
 /// Who ended a request.
@@ -75,5 +77,35 @@ impl Drop for Record {
             ms = self.started.elapsed().as_millis() as u64,
             "request"
         );
+    }
+}
+/// Writes down through whom the request goes.
+pub(crate) fn note_choice(record: &mut Option<Box<Record>>, upstream: &Arc<Upstream>, attempts: u32) {
+    if let Some(record) = record {
+        record.upstream = Some(upstream.clone());
+        record.attempts = attempts;
+    }
+}
+
+/// Writes down that an answer has begun.
+pub(crate) fn note_answer(record: &mut Option<Box<Record>>, status: u16) {
+    if let Some(record) = record {
+        record.status = status;
+        record.ended = Ended::Done;
+    }
+}
+
+/// Writes down why there was no answer.
+pub(crate) fn note_failure(record: &mut Option<Box<Record>>, failed: Failed) {
+    if let Some(record) = record {
+        let row = failed.failure.row();
+        record.status = row.status.as_u16();
+        record.attempts = failed.attempts;
+        record.upstream = failed.upstream;
+        record.ended = match row.side {
+            Side::Client => Ended::Client,
+            Side::Gateway => Ended::Gateway,
+            Side::Upstream => Ended::Upstream,
+        };
     }
 }

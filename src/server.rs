@@ -25,9 +25,9 @@ use tokio_util::task::TaskTracker;
 use crate::client;
 use crate::config::{self, Config};
 use crate::error::{Failure, is_out_of_descriptors};
-use crate::gateway::{Own, Via, Worker};
 use crate::health::Watch;
 use crate::pool::Pool;
+use crate::worker::{Own, Via, Worker};
 
 /// Connections the kernel completes while every worker is busy.
 const BACKLOG: i32 = 4096;
