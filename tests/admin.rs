@@ -26,13 +26,14 @@ fn requests_attempts_answers_and_members_are_counted() {
             .set("health.park_after", 2)
             .admin()
             .start();
-        assert_eq!(gateway.metric(r#"evenkeel_requests_total{worker="0",kind="forward"}"#), Some(0));
+        let forwarded = || gateway.metric(r#"evenkeel_requests_total{worker="0",kind="forward"}"#);
+        eventually(PATIENCE, "the worker counts", || forwarded() == Some(0));
         let mut client = gateway.client();
         for _ in 0..4 {
             assert_eq!(client.get("http://origin.test/").status(), 200);
         }
         assert_eq!(client.get("/origin-form").status(), 400);
-        assert_eq!(gateway.metric(r#"evenkeel_requests_total{worker="0",kind="forward"}"#), Some(4));
+        assert_eq!(forwarded(), Some(4));
         assert_eq!(gateway.metric(r#"evenkeel_requests_total{worker="0",kind="tunnel"}"#), Some(0));
         let failed = gateway.metric(r#"evenkeel_failures_total{error="connection_refused"}"#).unwrap();
         assert!((1..=4).contains(&failed), "{failed}");

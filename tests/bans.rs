@@ -12,7 +12,7 @@ use crate::support::gateway::{Gateway, KEY, Setup, Store, eventually, with_both_
 use crate::support::inside::least_concurrent;
 use crate::support::pool::{connect_ramping, counts, name, names, on_both, parking, sum, take};
 use crate::support::redis::Redis;
-use crate::support::upstream::{Conn, Upstream};
+use crate::support::upstream::{Conn, Refusing, Upstream};
 use crate::support::wire::PATIENCE;
 
 const SET_ASIDE: &str = "set a pool member aside";
@@ -135,6 +135,7 @@ fn rules_see_fields_and_the_beginning_of_a_body_on_every_way() {
         Case { rule: "{ status = 403 }", answer: b"HTTP/1.1 403 No\r\n\r\n", request: CONNECT, bans: true },
         Case { rule: "{ status = 200 }", answer: b"HTTP/1.1 200 OK\r\n\r\n", request: CONNECT, bans: false },
     ];
+    let nobody = Refusing::new();
     for Case { rule, answer, request, bans } in cases {
         let answer = answer.to_vec();
         let member = Upstream::start(move |conn| {
@@ -143,7 +144,7 @@ fn rules_see_fields_and_the_beginning_of_a_body_on_every_way() {
             answer.iter().try_for_each(|byte| conn.send([*byte]))
         });
         // Nobody is at the other one, so the request finds the member, which is not the last.
-        let gateway = Setup::of([member.url(), "http://127.0.0.1:1".into()])
+        let gateway = Setup::of([member.url(), nobody.url()])
             .set("health.park_after", 0)
             .line(&format!("pool.ban = [{rule}, {{ status = 299 }}]"))
             .start();

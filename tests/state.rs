@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::gateway::{Gateway, Setup, eventually, program};
-use crate::support::upstream::Upstream;
+use crate::support::upstream::{Refusing, Upstream};
 use crate::support::wire::PATIENCE;
 
 /// A save is 10 s away at most.
@@ -233,8 +233,8 @@ fn what_cannot_be_written_is_said_before_anybody_is_served() {
 fn members_that_failed_are_tried_again_and_not_forgotten() {
     let (_dir, file) = place();
     let upstream = Upstream::ok("a");
-    let dead = "http://127.0.0.1:1";
-    let mut gateway = Setup::of([upstream.url(), dead.to_owned()])
+    let dead = Refusing::new();
+    let mut gateway = Setup::of([upstream.url(), dead.url()])
         .set("pool.state", file.display())
         .set("health.park_after", 1)
         .set("health.cooldown", "1h")
@@ -248,7 +248,7 @@ fn members_that_failed_are_tried_again_and_not_forgotten() {
     let list = String::from_utf8(pool(&file, &["list"]).stdout).unwrap();
     assert!(list.contains("set aside: cooldown, ") && list.contains(" in a row, the last: "), "{list}");
     // The configuration names it, and does not bring it back.
-    let mut gateway = Setup::of([upstream.url(), dead.to_owned()]).set("pool.state", file.display()).start();
+    let mut gateway = Setup::of([upstream.url(), dead.url()]).set("pool.state", file.display()).start();
     get(&gateway, 4);
     gateway.signal(Signal::TERM);
     gateway.wait_exit(PATIENCE);
