@@ -432,7 +432,7 @@ fn read(reader: &mut Reader<'_>) -> Config {
             no_less(value, "health.cooldown", cooldown)
         }),
         max_parked: reader.key("health.max_parked", MAX_PARKED, value::percent),
-        url: reader.key("health.url", None, value::page),
+        url: reader.key("health.url", None, |value| value::page(value, "http://judge.example/")),
         every: reader.key("health.every", EVERY, every),
         timeout: reader.key("health.timeout", HEALTH_TIMEOUT, value::timeout),
         parallel: reader.key("health.parallel", HEALTH_PARALLEL, value::whole(1..=MAX_PARALLEL)),

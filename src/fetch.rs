@@ -35,6 +35,7 @@ use crate::stream::Stream;
 use crate::target::{self, Authority};
 use crate::tls;
 use crate::tunnel::{self, Tunnel};
+pub(crate) use url::in_words;
 pub use url::{BadUrl, Url};
 
 /// Redirects that are followed; honest ones are one or two.
@@ -128,7 +129,9 @@ async fn follow(
         let status = response.status();
         let location = response.headers().get(LOCATION).filter(|_| leads_on(status));
         if let Some(location) = location {
-            let location = location.to_str().map_err(|_| Trouble::Astray(BadUrl::NotAUrl("odd bytes".into())))?;
+            let location = location
+                .to_str()
+                .map_err(|_| Trouble::Astray(BadUrl::NotAUrl("it has bytes that no URL may have".into())))?;
             route.led = Some(route.at().redirected(location).map_err(Trouble::Astray)?);
             continue;
         }
@@ -204,10 +207,11 @@ impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.asked)?;
         if let Some(led) = &self.led {
-            write!(f, ", which leads to {led},")?;
+            write!(f, ", which leads to {led}")?;
         }
         if !self.through.is_direct() {
-            write!(f, " through {}", self.through.masked())?;
+            let comma = if self.led.is_some() { "," } else { "" };
+            write!(f, "{comma} through {}", self.through.masked())?;
         }
         Ok(())
     }
@@ -243,7 +247,7 @@ pub(crate) enum Trouble {
     Coding,
     #[error("it was redirected {MAX_REDIRECTS} times")]
     Redirects,
-    #[error("it was redirected to where cannot be followed: {0}")]
+    #[error("it was redirected to a URL that {0}")]
     Astray(BadUrl),
     #[error("what came back is not what a judge says")]
     NoTestimony,

@@ -260,7 +260,7 @@ fn redirects_are_followed_where_they_may_be() {
     assert!(origin.requests().iter().all(|request| request.field("Authorization").is_some()));
     assert_eq!(get(&at("/other"), "direct://"), Ok("GET /there HTTP/1.1".into()));
     assert_eq!(other.request().field("Authorization"), None, "credentials are not another server's");
-    told(get(&at("/file"), "direct://"), "it was redirected to where cannot be followed: its scheme is neither");
+    told(get(&at("/file"), "direct://"), "it was redirected to a URL that has a scheme that is neither http nor https");
     told(get(&at("/longer"), "direct://"), "is longer than 8192 bytes");
     told(get(&at("/choice"), "direct://"), "the answer was 300");
     let before = origin.requests().len();

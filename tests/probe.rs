@@ -482,7 +482,11 @@ fn a_wrong_command_line_says_what_to_write_and_shows_no_secret() {
         (&["test"][..], 64, "<URL|--all>"),
         (&["test", "--all", "direct://"], 64, "--all"),
         (&["test", "direct://"], 64, "say what to ask for through the proxies: --judge URL"),
-        (&["test", "direct://", "--judge", &secret], 64, "--judge: its scheme is neither http nor https"),
+        (
+            &["test", "direct://", "--judge", &secret],
+            64,
+            "--judge: the URL has a scheme that is neither http nor https",
+        ),
         (&["test", "direct://", "--url", &secret], 78, "--url: must be a URL like"),
         (&["test", "direct://", "--connect", "h"], 64, "--connect: must be host:port"),
         (&["test", "direct://", "--connect", "h:1", "--via", &no_proxy], 64, "--via: cannot use "),

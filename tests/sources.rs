@@ -131,7 +131,7 @@ fn bad_lines_cost_only_themselves_and_nothing_told_shows_a_secret() {
         ["socks5h://10.0.0.5:1080".to_owned(), user.clone() + "10.0.0.1:80", user + "10.0.0.3:80"]
     );
     let log = gateway.finish();
-    assert!(log.contains("skipped 2: port 99999 is not a port (1 to 65535), 5: "), "{log}");
+    assert!(log.contains("read a list; line 2: port 99999 is not a port (1 to 65535); line 5: "), "{log}");
     assert!(log.contains("taken=3 added=3 removed=0 repeated=1 skipped=3 "), "{log}");
     assert!(!log.contains(SECRET), "{log}");
 }

@@ -59,7 +59,7 @@ pub(super) fn run(args: TestArgs) -> Result<(), Exit> {
     let must_connect = connect.is_some();
     let judge = match args.judge.as_deref().map(str::parse).transpose() {
         Ok(page) => choose(page.map(Judge::strict), &config, connect)?,
-        Err(why) => return Err(wrong("--judge", format!("{why}"))),
+        Err(why) => return Err(wrong("--judge", format!("the URL {why}"))),
     };
     let via = match args.via.as_deref().map(config::proxy).transpose().map_err(|why| wrong("--via", why))? {
         Some(name) => Member::parse(&name).map_err(|why| wrong("--via", why.to_string()))?,

@@ -168,8 +168,8 @@ fn file(value: &Value<'_>) -> Result<String, String> {
 }
 
 fn page(value: &Value<'_>) -> Result<Url, String> {
-    value::page(value)?
-        .ok_or_else(|| r#"must be a URL like "https://host/list.txt", not "#.to_owned() + &value.to_string())
+    const LIKE: &str = "https://host/list.txt";
+    value::page(value, LIKE)?.ok_or_else(|| format!("must be a URL like {LIKE:?}, not {value}"))
 }
 
 /// Empty: directly.

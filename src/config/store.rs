@@ -7,6 +7,7 @@ use fred::types::config::{Config as Client, ServerConfig};
 use super::KEY;
 use super::mistake::masked;
 use super::value::Value;
+use crate::fetch::in_words;
 use crate::pool::redis::{SCHEMES, has_hash_tag};
 
 /// Who keeps the pool.
@@ -90,12 +91,37 @@ fn check(url: &str) -> Result<(), String> {
     {
         return Err("a socket's path is absolute; write redis+unix:///path/to.sock".into());
     }
+    let parsed = url::Url::parse(url).map_err(in_words)?;
+    let database = parsed.path().trim_start_matches('/');
+    let is_socket = parsed.scheme().ends_with("unix");
+    if !is_socket && !database.is_empty() && database.parse::<u8>().is_err() {
+        return Err("what follows the host is not the number of a database, like /0".into());
+    }
     match Client::from_url(&url.replacen("rediss", "redis", 1)) {
-        // After ": " fred repeats a part of the URL, and a password may be in it.
-        Err(error) => Err(error.details().split(": ").next().unwrap_or_default().to_owned()),
+        Err(error) => Err(reason(error.details())),
         Ok(Client { server: ServerConfig::Unix { path }, .. }) if path.file_name().is_none() => {
             Err("it names no socket; write redis+unix:///path/to.sock".into())
         }
         Ok(_) => Ok(()),
     }
+}
+
+/// What is wrong, in our words where fred's name what its parser looked for.
+fn reason(details: &str) -> String {
+    // After ": " fred repeats a part of the URL, and a password may be in it.
+    match details.split(": ").next().unwrap_or_default() {
+        "Invalid or missing host." => "it has no host",
+        "Invalid or missing port." => "it has no port",
+        "Invalid database path." => "what follows the host is not the number of a database, like /0",
+        "Invalid or missing sentinel service name query parameter." => {
+            "it names no service; add ?sentinelServiceName=name"
+        }
+        // That, or a number in it that is no port.
+        "Invalid host:port for cluster node" => "its node= is not host:port",
+        number if number.contains("digit") || number.contains("number") || number.contains("integer") => {
+            "its node= is not host:port"
+        }
+        other => return other.to_owned(),
+    }
+    .to_owned()
 }

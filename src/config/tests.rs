@@ -286,3 +286,23 @@ fn a_decay_is_a_share_and_a_time() {
         assert!(decay(text).is_err(), "{text}");
     }
 }
+
+/// fred's words for it name what its parser looked for, and some repeat a part of the URL.
+#[test]
+fn a_store_that_cannot_be_used_says_what_is_wrong_and_shows_no_secret() {
+    for (url, why) in [
+        ("redis://u:s3cret@h:99999", "its port is not a number from 0 to 65535"),
+        ("redis://u:s3cret@h:port", "its port is not a number from 0 to 65535"),
+        ("redis://u:s3cret@", "it has no host"),
+        ("redis://u:s3cret@a b", "its host is neither an IP address nor a host name"),
+        ("redis://u:s3cret@h/x", "what follows the host is not the number of a database, like /0"),
+        ("redis://u:s3cret@h/300", "what follows the host is not the number of a database, like /0"),
+        ("redis://u:s3cret@h/1/2", "what follows the host is not the number of a database, like /0"),
+        ("redis-cluster://u:s3cret@h:1?node=h", "its node= is not host:port"),
+        ("redis-cluster://u:s3cret@h:1?node=h:99999", "its node= is not host:port"),
+        ("redis-sentinel://u:s3cret@h:1", "it names no service; add ?sentinelServiceName=name"),
+    ] {
+        let said = load(&[("EVENKEEL_POOL__STORE", url)], Flags::default()).unwrap_err();
+        assert!(said[0].ends_with(&format!(": {why}")) && !said[0].contains("s3cret"), "{url}: {said:?}");
+    }
+}

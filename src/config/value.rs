@@ -88,13 +88,12 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// A page, or "" for none. What is no URL is not shown: nobody knows which part of it is a password.
-pub(super) fn page(value: &Value<'_>) -> Result<Option<Url>, String> {
-    const FORM: &str = r#"must be a URL like "http://judge.example/""#;
+/// A page, or "" for none; `like` one for example. What is no URL is not shown: nobody knows which part of it is a password.
+pub(super) fn page(value: &Value<'_>, like: &str) -> Result<Option<Url>, String> {
     match value.text() {
         Some("") => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|why| format!("{FORM}, and this {why}")),
-        None => Err(format!("{FORM}, not {value}")),
+        Some(text) => text.parse().map(Some).map_err(|why| format!("must be a URL like {like:?}, and this one {why}")),
+        None => Err(format!("must be a URL like {like:?}, not {value}")),
     }
 }
 

@@ -29,27 +29,48 @@ pub struct Url {
     authorization: Option<HeaderValue>,
 }
 
-/// Why a page has no address that can be fetched. Never quotes user information.
+/// Why a page has no address that can be fetched, in words that follow what it is about. Never quotes user information.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUrl {
     /// No URL by the WHATWG's rules, or one without a scheme.
-    #[error("is not a URL like http://host/path ({0})")]
+    #[error("cannot be read: {0}")]
     NotAUrl(String),
     /// Another scheme than these two.
-    #[error("its scheme is neither http nor https")]
+    #[error("has a scheme that is neither http nor https")]
     Scheme,
     /// A host with bytes that no host has, or port 0.
     #[error("has no valid host and port")]
     Host,
     /// What Basic authentication cannot carry.
-    #[error("its user information cannot be used: {0}")]
+    #[error("has a user name and password that cannot be used: {0}")]
     Credentials(Malformed),
     /// Longer than anyone's page has reason to be.
     #[error("is longer than {MAX_LEN} bytes")]
     TooLong,
     /// What came by TLS must not go on without it.
-    #[error("it leads from https to http")]
+    #[error("would go on without TLS")]
     Downgrade,
+}
+
+impl From<::url::ParseError> for BadUrl {
+    fn from(error: ::url::ParseError) -> Self {
+        Self::NotAUrl(in_words(error))
+    }
+}
+
+/// What is wrong with a URL, for whoever wrote it. The crate's own words name what its parser looked for.
+pub(crate) fn in_words(error: ::url::ParseError) -> String {
+    use ::url::ParseError;
+    match error {
+        ParseError::RelativeUrlWithoutBase => "it does not begin with a scheme, like https://".to_owned(),
+        ParseError::InvalidPort => "its port is not a number from 0 to 65535".to_owned(),
+        ParseError::EmptyHost => "it has no host".to_owned(),
+        ParseError::IdnaError
+        | ParseError::InvalidIpv4Address
+        | ParseError::InvalidIpv6Address
+        | ParseError::InvalidDomainCharacter => "its host is neither an IP address nor a host name".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 impl FromStr for Url {
@@ -59,7 +80,7 @@ impl FromStr for Url {
         if text.len() > MAX_LEN {
             return Err(BadUrl::TooLong);
         }
-        Self::of(text.parse().map_err(|error: ::url::ParseError| BadUrl::NotAUrl(error.to_string()))?)
+        Self::of(text.parse().map_err(BadUrl::from)?)
     }
 }
 
@@ -94,7 +115,7 @@ impl Url {
         if location.len() > MAX_LEN {
             return Err(BadUrl::TooLong);
         }
-        let page = self.page.join(location).map_err(|error| BadUrl::NotAUrl(error.to_string()))?;
+        let page = self.page.join(location)?;
         let mut next = Self::of(page)?;
         if self.is_https() && !next.is_https() {
             return Err(BadUrl::Downgrade);

@@ -56,11 +56,14 @@ pub(super) enum Ending {
 }
 
 impl Entries {
-    /// `; skipped 17: port 99999 is not a port, …`, or nothing.
+    /// `; line 17: port 99999 is not a port (1 to 65535); …`, or nothing.
     pub(super) fn first_skipped(&self) -> String {
         match &self.shown[..] {
             [] => String::new(),
-            shown => format!("; skipped {}{}", shown.join(", "), if self.skipped > SHOWN as u64 { ", …" } else { "" }),
+            shown => {
+                let more = if self.skipped > SHOWN as u64 { "; …" } else { "" };
+                format!("; line {}{more}", shown.join("; line "))
+            }
         }
     }
 }
