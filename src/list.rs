@@ -10,7 +10,8 @@
 //! | `input` | gzip, UTF-16, byte order marks, and files that are no lists |
 //! | `complaint` | what servers say instead of a list |
 //! | `window` | lines, and how far ahead can be seen |
-//! | `row`, `form`, `place` | a line: one word, or fields without names |
+//! | `wrapping` | what stands around a proxy in a line |
+//! | `row`, `form`, `place`, `login` | a line: one word, or fields without names |
 //! | `table`, `cells` | a line of a table |
 //! | `json` | entries in JSON |
 //! | `fields`, `protocol`, `meta`, `draft` | what an entry says, and the member that is meant |
@@ -27,6 +28,7 @@ mod fields;
 mod form;
 mod input;
 mod json;
+mod login;
 mod meta;
 mod place;
 mod protocol;
@@ -36,6 +38,7 @@ mod row;
 mod seen;
 mod table;
 mod window;
+mod wrapping;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -177,7 +180,7 @@ impl<R: BufRead> List<R> {
             b'[' => Ok(matches!(inside, Some(b'"' | b'{' | b'[' | b']'))),
             b'{' => {
                 let line = view.split(|b| b"\r\n".contains(b)).next().unwrap_or_default();
-                let is_entry = serde_json::from_slice(line).is_ok_and(|object| json::is_entry(&object));
+                let is_entry = serde_json::from_slice(line).is_ok_and(|object: json::Object| object.is_entry());
                 Ok(matches!(inside, Some(b'"' | b'}')) && !is_entry)
             }
             _ => Ok(false),
@@ -270,7 +273,7 @@ pub fn as_line(member: &Name) -> Cow<'_, [u8]> {
 
 /// A line as text, and the same without what is around it. Nothing in it can break a line or move a cursor.
 fn text(line: &[u8]) -> Result<(&str, &str), Reason> {
-    let is_around = |c: char| c.is_whitespace() || c == '\u{feff}' || c == '\u{200b}';
+    let is_around = |c: char| c.is_whitespace() || form::is_invisible(c);
     let text = std::str::from_utf8(line).map_err(|_| Reason::NotUtf8)?;
     match text.trim().bytes().find(|b| b.is_ascii_control() && *b != b'\t') {
         Some(0) => Err(Reason::Zero),
@@ -302,7 +305,7 @@ fn read_json(text: &str, scheme: Option<Protocol>) -> Result<Listed, Reason> {
 
 fn read_content(content: &Content, scheme: Option<Protocol>) -> Result<Listed, Reason> {
     match content {
-        Content::Object(object) => json::fields(object).read(scheme),
+        Content::Object(object) => object.fields().read(scheme),
         Content::Text(line) => match text(line.as_bytes())? {
             (_, "") => Err(Reason::Unknown),
             (_, line) => row::read(line, scheme),

@@ -6,6 +6,7 @@
 //! Everything that is printed goes through [`Member::id`], [`Member::masked`] or [`masked`].
 
 mod address;
+mod chain;
 mod kind;
 mod malformed;
 mod mask;
@@ -62,11 +63,11 @@ impl Member {
             return Err(Malformed::BadByte(bad));
         }
         let text = std::str::from_utf8(name).map_err(|_| Malformed::BadByte(0xff))?;
-        let hops = hops(text);
-        if hops.len() > MAX_HOPS {
-            return Err(Malformed::LongChain);
-        }
-        let hops = hops.into_iter().map(kind::read).collect::<Result<Vec<_>, _>>()?;
+        let hops = match &chain::hops(text)[..] {
+            hops if hops.len() > MAX_HOPS => return Err(Malformed::LongChain),
+            [only] if !only.contains('|') => vec![kind::read(only)?],
+            hops => (0..hops.len()).map(|at| read_hop(hops, at)).collect::<Result<_, _>>()?,
+        };
         let id = id_of(&hops.iter().map(|hop| &*hop.identity).collect::<Vec<_>>().join("|"));
         if hops.iter().rev().skip(1).any(|hop| hop.weight.is_some()) {
             return Err(Malformed::WeightInChain);
@@ -152,19 +153,20 @@ impl fmt::Debug for Member {
     }
 }
 
-/// The parts of a chain. A `|` is a joint only before a scheme: elsewhere it may be part of a password, where `/` may not.
-fn hops(text: &str) -> Vec<&str> {
-    let is_joint = |at: usize| {
-        let scheme = text[at + 1..].split_once("://").map_or("", |(scheme, _)| scheme);
-        !scheme.is_empty() && scheme.bytes().all(kind::is_scheme_byte)
-    };
-    let (mut hops, mut start) = (Vec::new(), 0);
-    for (at, _) in text.match_indices('|').filter(|&(at, _)| is_joint(at)) {
-        hops.push(&text[start..at]);
-        start = at + 1;
+/// Reads one of what may be the hops of a chain. What an error says of it may have to be less than of a member alone: in
+/// front of a bar and behind it there may be the two halves of a password.
+fn read_hop(hops: &[&str], at: usize) -> Result<kind::Hop, Malformed> {
+    let (text, next) = (hops[at], hops.get(at + 1));
+    let at_hop = |at, why| Malformed::Hop(at + 1, Box::new(why));
+    if chain::goes_on(text) {
+        return Err(at_hop(at + 1, Malformed::NextScheme));
     }
-    hops.push(&text[start..]);
-    hops
+    kind::read(text).map_err(|why| match why {
+        why if hops.len() == 1 => why,
+        Malformed::Scheme(_) if at > 0 => at_hop(at, Malformed::NextScheme),
+        Malformed::BadPort(_) if !mask::is_surely_port(text, next.copied()) => at_hop(at, Malformed::NotAPort),
+        why => at_hop(at, why),
+    })
 }
 
 /// The id of a member for a listing, also of one that cannot be parsed: a hash of its bytes.
@@ -217,11 +219,42 @@ mod tests {
         assert_eq!(parse("a:1|direct://").unwrap_err(), Malformed::DirectInChain);
         assert!(parse("a:1|https://b:2?sni=x&weight=5").is_ok());
         assert_eq!(parse("a:1?weight=5|socks5://b:2").unwrap_err(), Malformed::WeightInChain);
-        assert_eq!(parse("a:1|ftp://b:2").unwrap_err(), Malformed::Scheme("ftp".into()));
-        assert_eq!(parse("a:1|b:2").unwrap_err(), Malformed::Colons);
-        assert_eq!(parse("|http://b:2").unwrap_err(), Malformed::NoHost);
         let long = Name::from(["http://a:1"; MAX_HOPS + 1].join("|").into_bytes());
         assert_eq!(Member::parse(&long).unwrap_err(), Malformed::LongChain);
+    }
+
+    #[test]
+    fn a_chain_that_does_not_hold_names_the_hop() {
+        for (text, why) in [
+            ("a:1|ftp://b:2", "hop 2: begins with none of http://, "),
+            ("a:1|b:2", "hop 2: begins with none of http://, "),
+            ("http://10.0.0.2:3128|user:s3cret@10.0.0.9:1080", "hop 2: begins with none of http://, "),
+            ("http://u:p@a:1|http://b:2/|v:s3cret@c:3", "hop 3: begins with none of http://, "),
+            ("https://a:1?insecure=1|b:2", "hop 2: begins with none of http://, "),
+            ("10.0.0.2:3128|", "hop 2: begins with none of http://, "),
+            ("|http://b:2", "hop 1: has no host"),
+            ("ftp://a:1|http://b:2", "hop 1: scheme \"ftp\" is not supported"),
+            ("http://a:1|socks5://u:s3cret@b.example", "hop 2: has no port"),
+            ("http://a:1|socks5://b:99999", "hop 2: its port is not a number"),
+            ("http://a:1|socks5://b.example:99999", "hop 2: port 99999 is not a port (1 to 65535)"),
+            ("http://a:1|http://b:2|socks4://u:s3cret@c:3", "hop 3: has a password"),
+            ("http://a:1|http://b:2?sni=x", "hop 2: has an option that only https:// members take"),
+            // A bar in a password, which is no joint, and what then is wrong.
+            ("http://u:p|q@b:99999", "port 99999 is not a port"),
+            ("http://u:p|q@b:2?x=1", "has the option x"),
+        ] {
+            let said = parse(text).unwrap_err().to_string();
+            assert!(said.starts_with(why) && !said.contains("s3cret"), "{text}: {said}");
+        }
+        for text in ["http://u:a1|b2|c3@h:80", "u:1%7C2@h:80", "http://:12|34@h:80"] {
+            assert_eq!(parse(text).map(|member| member.way().count()), Ok(1), "{text}");
+        }
+        assert!(
+            matches!(parse("u:1|2@h:80"), Err(Malformed::Hop(2, _))),
+            "nobody can tell, and it is not to be sent to h"
+        );
+        let many = Name::from(format!("http://{}@h:80", "a1|".repeat(1_000)).into_bytes());
+        assert!(matches!(Member::parse(&many), Err(Malformed::Hop(2, _))));
     }
 
     #[test]

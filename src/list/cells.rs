@@ -29,7 +29,7 @@ pub(super) fn delimiter(line: &str) -> Option<u8> {
     (most > 0).then_some(DELIMITERS[first])
 }
 
-/// The cells of a record, without blanks around them. `delimiter`: one of [`DELIMITERS`].
+/// The cells of a record, without blanks around them but for those in quotes. `delimiter`: one of [`DELIMITERS`].
 pub(super) fn split(record: &str, delimiter: u8) -> Vec<Cow<'_, str>> {
     if !record.contains('"') {
         return record.split(char::from(delimiter)).map(|cell| Cow::Borrowed(cell.trim())).collect();
@@ -48,19 +48,33 @@ pub(super) fn split(record: &str, delimiter: u8) -> Vec<Cow<'_, str>> {
     });
     let ends = &ends[..count];
     let starts = [0].into_iter().chain(ends.iter().copied());
-    let cell =
-        |(start, &end): (usize, &usize)| Cow::Owned(String::from_utf8_lossy(&text[start..end]).trim().to_owned());
-    starts.zip(ends).map(cell).collect()
+    let cells = starts.zip(ends).zip(are_quoted(record, delimiter).chain(std::iter::repeat(false)));
+    let cell = |((start, &end), is_quoted): ((usize, &usize), bool)| {
+        let cell = String::from_utf8_lossy(&text[start..end]);
+        Cow::Owned(if is_quoted { cell.into_owned() } else { cell.trim().to_owned() })
+    };
+    cells.map(cell).collect()
 }
 
-/// Without blanks in front of cells: to RFC 4180 they would be part of them, and so a quote behind.
+/// Which cells of a record begin with a quote; the last is left out if it is empty.
+fn are_quoted(record: &str, delimiter: u8) -> impl Iterator<Item = bool> {
+    let mut at = At::Start;
+    record.chars().filter_map(move |c| {
+        let is_first = at == At::Start;
+        at = at.then(c, delimiter);
+        is_first.then_some(c == '"')
+    })
+}
+
+/// Without blanks around cells in quotes: to RFC 4180 they would be part of them, and so a quote behind.
 fn without_blanks(record: &str, delimiter: u8) -> Cow<'_, str> {
-    if ![" \"", "\t\""].iter().any(|blank| record.contains(blank)) {
+    if ![" \"", "\t\"", "\" ", "\"\t"].iter().any(|blank| record.contains(blank)) {
         return Cow::Borrowed(record);
     }
     let mut at = At::Start;
     let is_kept = |c: &char| {
-        let is_blank = at == At::Start && (*c == ' ' || (*c == '\t' && delimiter != b'\t'));
+        let is_around = matches!(at, At::Start | At::Quote);
+        let is_blank = is_around && (*c == ' ' || (*c == '\t' && delimiter != b'\t'));
         if !is_blank {
             at = at.then(*c, delimiter);
         }
@@ -69,9 +83,10 @@ fn without_blanks(record: &str, delimiter: u8) -> Cow<'_, str> {
     Cow::Owned(record.chars().filter(is_kept).collect())
 }
 
-/// The words of a line, whatever stands between them.
-pub(super) fn words(line: &str) -> Vec<Cow<'_, str>> {
-    let is_between = |c: char| c.is_whitespace() || DELIMITERS.iter().any(|&d| char::from(d) == c);
+/// The words of a line, whatever stands between them; a bar does not if it is `joined` by it.
+pub(super) fn words(line: &str, joined: bool) -> Vec<Cow<'_, str>> {
+    let is_delimiter = |c: char| DELIMITERS.iter().any(|&d| char::from(d) == c) && !(joined && c == '|');
+    let is_between = |c: char| c.is_whitespace() || is_delimiter(c);
     line.split(is_between).filter(|word| !word.is_empty()).map(Cow::Borrowed).collect()
 }
 
@@ -150,6 +165,7 @@ mod tests {
             ("a, \"b, \"\"c\", d", &["a", "b, \"c", "d"]),
             ("\"\"\"a\"\"\",' b'", &["\"a\"", "' b'"]),
             ("\"a\",", &["a", ""]),
+            (" \" a \" , b,\"\",\"c \"", &[" a ", "b", "", "c "]),
             ("a,\"b", &["a", "b"]),
             ("a,b\"c", &["a", "b\"c"]),
             ("\"a\nb\",c", &["a\nb", "c"]),

@@ -1,5 +1,7 @@
 //! A proxy in the making: what an entry says, before it is one member.
 
+use percent_encoding::percent_decode_str;
+
 use super::form::{self, Form, Login};
 use super::meta::{Anonymity, Meta};
 use super::place;
@@ -45,6 +47,10 @@ impl<'a> Draft<'a> {
         if within.into_iter().chain(login).any(Login::has_control) {
             return Err(Reason::Control);
         }
+        if let Some(invisible) = within.into_iter().chain(login).find_map(Login::invisible) {
+            return Err(Reason::Invisible(invisible));
+        }
+        self.check_agreement(login)?;
         let member = match &self.form {
             Form::Url(url, member) => {
                 let (scheme, rest) = match form::split_scheme(url) {
@@ -61,7 +67,7 @@ impl<'a> Draft<'a> {
                 // Mostly it is the member that it was found to be.
                 if name.as_bytes() == member.name() { member.clone() } else { Member::parse(&Name::from(name))? }
             }
-            Form::Parts { protocol, host, port, login } => {
+            Form::Parts { protocol, host, port, login, .. } => {
                 let scheme = match protocol {
                     Some(protocol) => *protocol,
                     None => self.protocol(default)?.unwrap_or(Protocol::Http),
@@ -82,6 +88,26 @@ impl<'a> Draft<'a> {
             return Err(Reason::Host);
         }
         Ok(Listed { member, country: self.meta.country, anonymity: self.meta.anonymity })
+    }
+
+    /// That what stands in the form is not said otherwise elsewhere.
+    fn check_agreement(&self, login: Option<&Login<'_>>) -> Result<(), Reason> {
+        if let (Some((user, password)), Some(login)) = (self.form.login(), login) {
+            let is_same = |said: &str, other: &str| {
+                said == other || percent_decode_str(said).eq(other.bytes()) && matches!(self.form, Form::Url(..))
+            };
+            if !is_same(user, &login.user) || !is_same(password, &login.password) {
+                return Err(Reason::Contradiction("user name or password"));
+            }
+        }
+        let said = match &self.form {
+            Form::Url(url, member) => form::split_scheme(url).and_then(|_| member.scheme().parse().ok()),
+            Form::Parts { protocol, .. } => *protocol,
+        };
+        match said {
+            Some(said) if !self.protocols.may_mean(said) => Err(Reason::Contradiction("protocol")),
+            _ => Ok(()),
+        }
     }
 
     fn protocol(&self, default: Option<Protocol>) -> Result<Option<Protocol>, Reason> {

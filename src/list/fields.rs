@@ -1,6 +1,7 @@
 //! Fields with names: the columns of a table, the keys of an object.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use super::draft::{Draft, Listed};
 use super::form::{self, Form, Login};
@@ -75,7 +76,8 @@ impl Field {
     }
 }
 
-/// What the fields of one entry hold. The first of several with the same meaning counts.
+/// What the fields of one entry hold. Of several with the same meaning the first counts that makes sense; where two of them make
+/// sense and differ, the entry has no reading.
 #[derive(Default)]
 pub(super) struct Fields<'a> {
     place: Option<Cow<'a, str>>,
@@ -84,33 +86,32 @@ pub(super) struct Fields<'a> {
     port: Option<Cow<'a, str>>,
     user: Option<Cow<'a, str>>,
     password: Option<Cow<'a, str>>,
+    /// `user:password`, or a word about how one logs in.
+    login: Option<Cow<'a, str>>,
     protocols: Protocols,
     meta: Meta,
+    trouble: Option<Reason>,
 }
 
 impl<'a> Fields<'a> {
+    /// Takes a value. A user name and a password are what they are, blanks at their ends included; of everything else those
+    /// are no part.
     pub(super) fn set(&mut self, field: Field, value: Cow<'a, str>) {
         let trimmed = match value {
             Cow::Borrowed(text) => Cow::Borrowed(text.trim()),
-            Cow::Owned(text) => Cow::Owned(text.trim().to_owned()),
+            Cow::Owned(ref text) => Cow::Owned(text.trim().to_owned()),
         };
         if trimmed.is_empty() {
             return;
         }
-        let slot = match field {
-            Field::Place => &mut self.place,
-            Field::Host => &mut self.host,
-            Field::Ip => &mut self.ip,
-            Field::Port => &mut self.port,
-            Field::User => &mut self.user,
-            Field::Password => &mut self.password,
-            Field::Login => {
-                let (user, password) = trimmed.split_once(':').unwrap_or((&trimmed, ""));
-                let (user, password) = (user.to_owned(), password.to_owned());
-                self.user.get_or_insert(user.into());
-                self.password.get_or_insert(password.into());
-                return;
-            }
+        let (slot, value) = match field {
+            Field::User => (&mut self.user, value),
+            Field::Password => (&mut self.password, value),
+            Field::Login => (&mut self.login, value),
+            Field::Place => (&mut self.place, bare(trimmed)),
+            Field::Host => (&mut self.host, bare(trimmed)),
+            Field::Ip => (&mut self.ip, bare(trimmed)),
+            Field::Port => (&mut self.port, bare(trimmed)),
             Field::Protocol => return self.protocols.add(&trimmed),
             Field::Type => {
                 self.protocols.add_some(&trimmed);
@@ -119,10 +120,24 @@ impl<'a> Fields<'a> {
             Field::Country => return self.meta.set_country(&trimmed),
             Field::Anonymity => return self.meta.set_anonymity(&trimmed),
         };
-        // Quotes as in source code are part of no host, but they may be part of a password.
-        let is_login = matches!(field, Field::User | Field::Password);
-        let bare = trimmed.trim_matches(['"', '\'']);
-        slot.get_or_insert(if is_login || bare.len() == trimmed.len() { trimmed } else { bare.to_owned().into() });
+        let Some(known) = slot else {
+            *slot = Some(value);
+            return;
+        };
+        if known.eq_ignore_ascii_case(&value) && (known == &value || !field.is_secret()) {
+            return;
+        }
+        match sense(field, known).cmp(&sense(field, &value)) {
+            Ordering::Greater => {}
+            Ordering::Less => *slot = Some(value),
+            Ordering::Equal if sense(field, &value) == Likeness::No => {}
+            Ordering::Equal => self.refuse(Reason::Contradiction(field.name())),
+        }
+    }
+
+    /// That the entry cannot be taken, whatever else it says. The first reason counts.
+    pub(super) fn refuse(&mut self, reason: Reason) {
+        self.trouble.get_or_insert(reason);
     }
 
     pub(super) fn has_place(&self) -> bool {
@@ -137,60 +152,136 @@ impl<'a> Fields<'a> {
 
     /// The proxy that they are about. `default`: what is spoken when they do not say.
     pub(super) fn read(&self, default: Option<Protocol>) -> Result<Listed, Reason> {
+        if let Some(reason) = &self.trouble {
+            return Err(reason.clone());
+        }
         let default = default.or(Some(Protocol::Http));
         let named = self.protocols.best().ok().flatten();
         let draft = Draft {
             form: self.form(named.or(default))?,
-            login: self.login(),
+            login: self.login()?,
             protocols: self.protocols,
             meta: self.meta.clone(),
         };
         draft.finish(default)
     }
 
-    /// What has its own port says more than two fields; of those, the host is where to connect, and the address often only
-    /// where it comes out.
+    /// What has its own port says more than two fields, which must not say something else; of those, the host is where to
+    /// connect, and the address often only where it comes out.
     fn form(&self, default: Option<Protocol>) -> Result<Form<'_>, Reason> {
         let mut reason = Reason::NoHost;
         if let Some(place) = &self.place {
             match form::read(place, default) {
-                Ok(form) => return Ok(form),
+                Ok(form) => return self.agreed(form),
                 Err(why) => reason = why,
             }
         }
         for host in [&self.host, &self.ip, &self.place].into_iter().flatten() {
             let Some(port) = &self.port else {
                 match form::read(host, default) {
-                    Ok(form) => return Ok(form),
+                    Ok(form) => return self.agreed(form),
                     Err(why) => reason = why,
                 }
                 continue;
             };
             if place::host(host) > Likeness::No || place::is_ipv6(host) {
                 if place::is_port(port) {
-                    return Ok(Form::Parts { protocol: None, host, port, login: None });
+                    return Ok(Form::Parts { protocol: None, host, port, login: None, open: None });
                 }
                 return Err(form::port_reason(port));
             }
-            // A port of its own beats the one beside it.
             match form::read(host, default) {
-                Ok(form) => return Ok(form),
+                Ok(form) => return self.agreed(form),
+                Err(why @ Reason::Port(_)) => return Err(why),
                 Err(_) => reason = Reason::Host,
             }
         }
         Err(reason)
     }
 
-    /// What programs write for nothing is no user.
-    fn login(&self) -> Option<Login<'_>> {
-        let is_nothing = |text: &Option<Cow<'_, str>>| {
-            let nothing = ["-", "none", "null", "nil", "n/a", "nan"];
-            text.as_ref().is_none_or(|text| nothing.iter().any(|word| text.eq_ignore_ascii_case(word)))
-        };
-        if is_nothing(&self.user) && is_nothing(&self.password) {
-            return None;
+    /// A host and port from one field, unless there are others in fields of their own. Of a name and an address neither is
+    /// wrong.
+    fn agreed<'f>(&self, form: Form<'f>) -> Result<Form<'f>, Reason> {
+        let Some((host, port)) = form.place() else { return Ok(form) };
+        let is_other_port = |text: &Cow<'_, str>| place::is_port(text) && text.parse() != Ok(port);
+        if self.port.as_ref().is_some_and(is_other_port) {
+            return Err(Reason::Contradiction("port"));
         }
-        let text = |text: &'_ Option<Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
-        Some(Login { user: text(&self.user).into(), password: text(&self.password).into() })
+        let is_name = |text: &str| place::host(text) == Likeness::Dotted;
+        let is_other_host = |text: &Cow<'_, str>| is_name(text) && is_name(&host) && !text.eq_ignore_ascii_case(&host);
+        if self.host.as_ref().is_some_and(is_other_host) {
+            return Err(Reason::Contradiction("host"));
+        }
+        Ok(form)
     }
+
+    /// What programs write for nothing is no user.
+    fn login(&self) -> Result<Option<Login<'_>>, Reason> {
+        let some = |text: &'_ Option<Cow<'_, str>>| text.as_deref().filter(|text| !is_nothing(text)).map(str::to_owned);
+        let given = (some(&self.user).is_some() || some(&self.password).is_some()).then(|| {
+            let text = |text: &Option<Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
+            Login { user: text(&self.user).into(), password: text(&self.password).into() }
+        });
+        let Some(login) = some(&self.login) else { return Ok(given) };
+        match (login.split_once(':'), given) {
+            (Some((user, password)), Some(given)) if (user, password) != (&given.user, &given.password) => {
+                Err(Reason::Contradiction("user name or password"))
+            }
+            (_, Some(given)) => Ok(Some(given)),
+            (Some((user, password)), None) => {
+                Ok(Some(Login { user: user.to_owned().into(), password: password.to_owned().into() }))
+            }
+            // How one logs in, and not with what.
+            (None, None)
+                if ["basic", "digest", "ip", "yes", "no", "true", "false"]
+                    .iter()
+                    .any(|word| login.eq_ignore_ascii_case(word)) =>
+            {
+                Ok(None)
+            }
+            (None, None) => Err(Reason::Extent),
+        }
+    }
+}
+
+impl Field {
+    /// As a reason calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Place | Self::Host | Self::Ip => "host",
+            Self::Port => "port",
+            Self::User | Self::Password | Self::Login => "user name or password",
+            Self::Protocol | Self::Type => "protocol",
+            Self::Country => "country",
+            Self::Anonymity => "anonymity",
+        }
+    }
+
+    fn is_secret(self) -> bool {
+        matches!(self, Self::User | Self::Password | Self::Login)
+    }
+}
+
+/// How much sense a value makes in a field.
+fn sense(field: Field, text: &str) -> Likeness {
+    let host = if place::is_ipv6(text) { Likeness::Ip } else { place::host(text) };
+    match field {
+        Field::Port if place::is_port(text) => Likeness::Ip,
+        Field::Port => Likeness::No,
+        Field::User | Field::Password | Field::Login if is_nothing(text) => Likeness::No,
+        Field::User | Field::Password | Field::Login => Likeness::Ip,
+        _ if form::read(text, None).is_ok() => Likeness::Ip,
+        _ => host,
+    }
+}
+
+/// Quotes as in source code are part of no host.
+fn bare(text: Cow<'_, str>) -> Cow<'_, str> {
+    let bare = text.trim_matches(['"', '\'']);
+    if bare.len() == text.len() { text } else { bare.to_owned().into() }
+}
+
+/// What programs write where there is nothing.
+fn is_nothing(text: &str) -> bool {
+    ["", "-", "none", "null", "nil", "n/a", "nan"].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
 }

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
+use super::cells::DELIMITERS;
 use super::place::{self, Likeness};
 use super::protocol::Protocol;
 use super::reason::Reason;
@@ -21,7 +22,15 @@ pub(super) enum Form<'a> {
     /// A member's URL, or one without its scheme; and what it is as it stands, with the default for its scheme.
     Url(&'a str, Member),
     /// A member in other words.
-    Parts { protocol: Option<Protocol>, host: &'a str, port: &'a str, login: Option<Login<'a>> },
+    Parts { protocol: Option<Protocol>, host: &'a str, port: &'a str, login: Option<Login<'a>>, open: Option<Open> },
+}
+
+/// At which end of a word a user name or a password ends only because the word does: what stands next to the word could
+/// belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Open {
+    Front,
+    Back,
 }
 
 impl Form<'_> {
@@ -35,17 +44,68 @@ impl Form<'_> {
         }
     }
 
-    /// Whether a user name without a scheme in front has one of these in it: then they rather stand between fields.
-    pub(super) fn has_in_user(&self, chars: &[u8]) -> bool {
-        let user = match self {
-            Self::Url(url, _) if split_scheme(url).is_some() => return false,
-            Self::Url(url, _) => {
-                url.rsplit_once('@').map_or("", |(login, _)| login.split(':').next().unwrap_or_default())
+    /// Its host as it is written and its port; none of a chain or of `direct://`.
+    pub(super) fn place(&self) -> Option<(Cow<'_, str>, u16)> {
+        match self {
+            Self::Parts { host, port, .. } => Some((Cow::Borrowed(host), port.parse().ok()?)),
+            Self::Url(_, member) => {
+                let mut hops = member.way();
+                let address = hops.next()?.address().filter(|_| hops.next().is_none())?;
+                Some((address.host.to_string().into(), address.port))
             }
-            Self::Parts { login, .. } => login.as_ref().map_or("", |login| &login.user),
-        };
-        user.bytes().any(|b| chars.contains(&b))
+        }
     }
+
+    /// Where its user name and password are not held in by anything.
+    pub(super) fn open(&self) -> Option<Open> {
+        match self {
+            Self::Parts { open, .. } => *open,
+            Self::Url(url, _) => (split_scheme(url).is_none() && first_hop(url).contains('@')).then_some(Open::Front),
+        }
+    }
+
+    /// User name and password, as they stand there.
+    pub(super) fn login(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Url(url, _) => {
+                let hop = first_hop(url);
+                let (login, _) = split_scheme(hop).map_or(hop, |(_, rest)| rest).rsplit_once('@')?;
+                Some(login.split_once(':').unwrap_or((login, "")))
+            }
+            Self::Parts { login, .. } => login.as_ref().map(|login| (&*login.user, &*login.password)),
+        }
+    }
+
+    /// Whether its user name and password can be meant as they were read. Not so where something that usually is no part of
+    /// them stands at an end that nothing holds: a name with an equals sign, a protocol, a quote, another URL.
+    fn is_sound(&self) -> bool {
+        let (Some(open), Some((user, password))) = (self.open(), self.login()) else { return true };
+        let is_protocol = |text: &str| text.parse::<Protocol>().is_ok();
+        let (first, last) = if open == Open::Front { (user, user) } else { (user, password) };
+        let is_named = open == Open::Front && first.split_once('=').is_some_and(|(name, _)| is_name(name));
+        let ends_in_protocol = last.rsplit_once(':').is_some_and(|(_, end)| is_protocol(end));
+        let is_quoted = |text: &str| {
+            text.starts_with('"')
+                || text.ends_with('"')
+                || (text.len() > 1 && text.starts_with('\'') && text.ends_with('\''))
+        };
+        let is_between = |c: char| c.is_ascii() && DELIMITERS.contains(&(c as u8));
+        let has_slash = last.ends_with('/') && matches!(self, Self::Parts { protocol: Some(_), .. });
+        let has_url = user.contains("://") || password.contains("://") || password.starts_with("//");
+        !(is_protocol(user)
+            || user.contains('/')
+            || has_url
+            || is_named
+            || is_quoted(user)
+            || is_quoted(password)
+            || (open == Open::Back && (has_slash || ends_in_protocol || last.ends_with(is_between))))
+    }
+}
+
+/// Whether a text is the name of a variable or of a setting.
+pub(super) fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
 }
 
 /// A user and a password as they are, not percent-encoded.
@@ -65,6 +125,11 @@ impl Login<'_> {
         self.user.chars().chain(self.password.chars()).any(char::is_control)
     }
 
+    /// A character that nobody sees, and nobody has typed.
+    pub(super) fn invisible(&self) -> Option<char> {
+        self.user.chars().chain(self.password.chars()).find(|&c| is_invisible(c))
+    }
+
     /// As it goes before the @ of a URL.
     pub(super) fn encoded(&self) -> String {
         let encode = |text| utf8_percent_encode(text, ESCAPED);
@@ -74,6 +139,26 @@ impl Login<'_> {
             format!("{}:{}", encode(&self.user), encode(&self.password))
         }
     }
+}
+
+/// What is before the bar in front of the next hop's scheme.
+fn first_hop(url: &str) -> &str {
+    joint(url).map_or(url, |at| &url[..at])
+}
+
+/// Where a bar stands before a scheme, the first time.
+pub(super) fn joint(text: &str) -> Option<usize> {
+    let is_before_scheme = |at: usize| {
+        let next = &text[at + 1..];
+        let length = next.find(|c: char| !(c.is_ascii_alphanumeric() || "+-.".contains(c))).unwrap_or(next.len());
+        length > 0 && next[length..].starts_with("://")
+    };
+    text.match_indices('|').map(|(at, _)| at).find(|&at| is_before_scheme(at))
+}
+
+/// Whether a character has no width, or only says in which direction to write: what comes along when text is copied from pages.
+pub(super) fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// The scheme of a URL and what follows its `://`.
@@ -88,14 +173,17 @@ pub(super) fn read(text: &str, default: Option<Protocol>) -> Result<Form<'_>, Re
     if text.len() > MAX_LEN {
         return Err(Malformed::TooLong.into());
     }
-    match split_scheme(text) {
+    let form = match split_scheme(text) {
         Some((scheme, rest)) => read_url(text, scheme, rest),
         None if text.contains('@') => read_at(text, default),
         None => match parse(text, default) {
             Ok(member) => Ok(Form::Url(text, member)),
+            // What is behind the bar is no part of what is before it.
+            Err(why @ Malformed::Hop(..)) => Err(why.into()),
             Err(_) => read_parts(text, None),
         },
-    }
+    }?;
+    if form.is_sound() { Ok(form) } else { Err(Reason::Extent) }
 }
 
 /// A member, if the text is one.
@@ -112,16 +200,23 @@ fn read_url<'a>(text: &'a str, scheme: &str, rest: &'a str) -> Result<Form<'a>, 
         Err(malformed) => malformed,
     };
     // No URL, but what follows the scheme may be one of the other forms. Not so in a chain.
-    let (Ok(protocol), false) = (scheme.parse::<Protocol>(), rest.contains("://")) else {
+    let (Ok(protocol), false) = (scheme.parse::<Protocol>(), matches!(malformed, Malformed::Hop(..))) else {
         return Err(malformed.into());
     };
+    if rest.contains("://") {
+        return Err(malformed.into());
+    }
     if rest.contains('@') {
         let ends = Ends::of(rest);
         return ends.read(Some(protocol)).ok_or_else(|| why(malformed, ends.back, Likeness::Ip));
     }
     match place::parts(authority(rest)).len() {
         0..=2 => Err(why(malformed, authority(rest), Likeness::Dotted)),
-        _ => read_parts(rest.strip_suffix('/').unwrap_or(rest), Some(protocol)),
+        _ => {
+            let form = read_parts(rest.strip_suffix('/').unwrap_or(rest), Some(protocol))?;
+            // Is it the URL's, or the password's?
+            if rest.ends_with('/') && form.open() == Some(Open::Back) { Err(Reason::Extent) } else { Ok(form) }
+        }
     }
 }
 
@@ -136,6 +231,7 @@ fn read_at(text: &str, default: Option<Protocol>) -> Result<Form<'_>, Reason> {
         // The usual order, unless the other one is much more likely.
         Ok(member) if !ends.is_host_first() || text.contains("://") => Ok(Form::Url(text, member)),
         Ok(_) => ends.read(None).ok_or(Reason::Unknown),
+        Err(malformed @ Malformed::Hop(..)) => Err(malformed.into()),
         Err(malformed) => ends.read(None).ok_or_else(|| why(malformed, ends.back, Likeness::Ip)),
     }
 }
@@ -195,7 +291,9 @@ impl<'a> Ends<'a> {
             let decoded = is_encoded.then(|| percent_decode_str(text).decode_utf8().ok()).flatten();
             decoded.unwrap_or(Cow::Borrowed(text))
         };
-        Some(Form::Parts { protocol, host, port, login: Some(Login { user: text(user), password: text(password) }) })
+        let login = Login { user: text(user), password: text(password) };
+        let open = if is_raw { Some(Open::Back) } else { Some(Open::Front).filter(|_| protocol.is_none()) };
+        Some(Form::Parts { protocol, host, port, login: Some(login), open })
     }
 }
 
@@ -221,9 +319,12 @@ fn has_whole_escapes(text: &str) -> bool {
 }
 
 /// Parts with colons between.
-fn read_parts(text: &str, protocol: Option<Protocol>) -> Result<Form<'_>, Reason> {
+fn read_parts<'a>(text: &'a str, protocol: Option<Protocol>) -> Result<Form<'a>, Reason> {
     let parts = place::parts(text);
-    let form = |protocol, host, port, login| Ok(Form::Parts { protocol, host, port, login });
+    let form = |protocol: Option<Protocol>, host, port, login: Option<(Login<'a>, Open)>| {
+        let open = login.as_ref().map(|(_, open)| *open).filter(|&open| open == Open::Back || protocol.is_none());
+        Ok(Form::Parts { protocol, host, port, login: login.map(|(login, _)| login), open })
+    };
     // Some parts, with the colons between.
     let span = |from: usize, to: usize| {
         let length = |parts: &[&str]| parts.iter().map(|part| part.len() + 1).sum::<usize>();
@@ -253,10 +354,10 @@ fn read_parts(text: &str, protocol: Option<Protocol>) -> Result<Form<'_>, Reason
                 Err(Reason::Brackets)
             } else if front.0 > back.1 {
                 let login = Login { user: parts[2].into(), password: span(3, parts.len()).into() };
-                form(protocol, host, port, Some(login))
+                form(protocol, host, port, Some((login, Open::Back)))
             } else if back.0 > front.1 {
                 let login = Login { user: host.into(), password: span(1, parts.len() - 2).into() };
-                form(protocol, far_host, far_port, Some(login))
+                form(protocol, far_host, far_port, Some((login, Open::Front)))
             } else if front.1 == back.1 && front.1 > Likeness::No {
                 Err(Reason::Order)
             } else {
@@ -459,7 +560,7 @@ mod tests {
             ("user:s3/cret@10.0.0.7:3128/path", Reason::Member(Malformed::Unescaped)),
             ("http://10.0.0.7:3128/path", Reason::Member(Malformed::Trailing)),
             ("http://10.0.0.7:3128/a@b:80", Reason::Member(Malformed::Unescaped)),
-            ("http://a:1|b:2", Unknown),
+            ("http://a:1|b:2", Reason::Hop(2, Box::new(Reason::Member(Malformed::NextScheme)))),
             ("socks4://user:s3cret@10.0.0.7:1080", Reason::Member(Malformed::Socks4Login)),
             ("direct://gate.example", Reason::Member(Malformed::BadSource)),
         ] {

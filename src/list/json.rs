@@ -5,8 +5,10 @@
 //! the walk goes on inside of it and finds the next. Not here: what an entry means ([`super::fields`], [`super::row`]).
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, Read};
 
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::fields::{Field, Fields};
@@ -68,7 +70,7 @@ pub(super) struct Entry {
 
 /// What an entry is.
 pub(super) enum Content {
-    Object(Map<String, Value>),
+    Object(Object),
     /// As a line of its own would be.
     Text(String),
     /// Fields without names.
@@ -205,8 +207,8 @@ impl Walk {
     /// An entry, or something to go into.
     fn object(&mut self, view: &[u8], line: u64) -> (usize, Option<Result<Content, Reason>>) {
         let is_broken = match self.extent(view) {
-            Extent::Ends(length) => match serde_json::from_slice(&view[..length]) {
-                Ok(object) if is_entry(&object) => return (length, Some(Ok(Content::Object(object)))),
+            Extent::Ends(length) => match serde_json::from_slice::<Object>(&view[..length]) {
+                Ok(object) if object.is_entry() => return (length, Some(Ok(Content::Object(object)))),
                 whole => whole.is_err(),
             },
             Extent::Breaks => true,
@@ -256,6 +258,55 @@ impl Walk {
     }
 }
 
+/// An object as it is written.
+pub(super) struct Object {
+    values: Map<String, Value>,
+    /// What it says twice by the same key, and not the same: JSON leaves open which counts (RFC 8259 §4).
+    twice: Option<Field>,
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = Object;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Object, A::Error> {
+                let (mut values, mut twice) = (Map::new(), None);
+                while let Some((key, value)) = access.next_entry::<String, Value>()? {
+                    let field = values.get(&key).filter(|before| **before != value).and_then(|_| Field::named(&key));
+                    twice = twice.or(field);
+                    values.insert(key, value);
+                }
+                Ok(Object { values, twice })
+            }
+        }
+
+        input.deserialize_map(Members)
+    }
+}
+
+impl Object {
+    /// Whether it is about one proxy and not around several.
+    pub(super) fn is_entry(&self) -> bool {
+        is_entry(&self.values)
+    }
+
+    /// What the keys say.
+    pub(super) fn fields(&self) -> Fields<'_> {
+        let mut fields = fields(&self.values);
+        if let Some(field) = self.twice {
+            fields.refuse(Reason::Contradiction(field.name()));
+        }
+        fields
+    }
+}
+
 /// Whether an object is about one proxy and not around several.
 pub(super) fn is_entry(object: &Map<String, Value>) -> bool {
     let fields = fields(object);
@@ -266,8 +317,7 @@ pub(super) fn is_entry(object: &Map<String, Value>) -> bool {
     fields.has_place() && (fields.has_port() || !object.values().any(is_around))
 }
 
-/// What the keys of an object say.
-pub(super) fn fields(object: &Map<String, Value>) -> Fields<'_> {
+fn fields(object: &Map<String, Value>) -> Fields<'_> {
     let mut fields = Fields::default();
     for (key, value) in object {
         match (Field::named(key), value) {
@@ -277,12 +327,13 @@ pub(super) fn fields(object: &Map<String, Value>) -> Fields<'_> {
             (Some(Field::Country), Value::Object(inner)) => set_country(&mut fields, inner),
             (Some(Field::Login), Value::Object(inner)) => {
                 for (key, value) in inner {
-                    if let (Some(field @ (Field::User | Field::Password)), Some(text)) =
-                        (Field::named(key), text(value))
-                    {
-                        fields.set(field, text);
+                    if let Some(field @ (Field::User | Field::Password)) = Field::named(key) {
+                        set_secret(&mut fields, field, value);
                     }
                 }
+            }
+            (Some(field @ (Field::User | Field::Password | Field::Login)), value) => {
+                set_secret(&mut fields, field, value);
             }
             (Some(field), value) => {
                 if let Some(text) = text(value) {
@@ -295,6 +346,17 @@ pub(super) fn fields(object: &Map<String, Value>) -> Fields<'_> {
         }
     }
     fields
+}
+
+/// Only what is text is sure to be whole: of a number, zeros in front may have been lost.
+fn set_secret<'a>(fields: &mut Fields<'a>, field: Field, value: &'a Value) {
+    match value {
+        Value::String(text) => fields.set(field, text.into()),
+        Value::Null | Value::Bool(false) => {}
+        // That there is one.
+        Value::Bool(true) if field == Field::Login => {}
+        Value::Bool(true) | Value::Number(_) | Value::Array(_) | Value::Object(_) => fields.refuse(Reason::NotText),
+    }
 }
 
 /// A protocol by itself, or in an object with more about it.

@@ -1,5 +1,7 @@
 //! What lists say about a proxy beside how to reach it.
 
+use std::net::Ipv4Addr;
+
 /// How much a proxy tells the origin about its client, as the list says; nobody has checked it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Anonymity {
@@ -59,6 +61,18 @@ impl Meta {
     }
 }
 
+/// What lists say of a proxy under its name, and nobody needs here: `ping:120`, `city=Berlin`.
+const REMARKS: [&str; 29] = [
+    "asn", "checked", "city", "comment", "delay", "google", "https", "isp", "last", "latency", "note", "org", "ping",
+    "provider", "rank", "region", "response", "score", "seen", "source", "speed", "ssl", "state", "status", "tag",
+    "time", "updated", "uptime", "works",
+];
+
+/// Whether a name is one of those.
+pub(super) fn is_remark(name: &str) -> bool {
+    REMARKS.iter().any(|remark| name.eq_ignore_ascii_case(remark))
+}
+
 /// Has letters or digits in it.
 fn is_word(text: &str) -> bool {
     text.chars().any(char::is_alphanumeric)
@@ -73,7 +87,11 @@ fn is_measure(text: &str) -> bool {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || ".,:/-+T".contains(c));
     let has_number = text.starts_with(|c: char| c.is_ascii_digit());
     let is_plain = text.bytes().all(|b| b.is_ascii_digit());
-    has_number && !is_plain && ["", "ms", "s", "sec", "min", "h", "d", "%", "Z", "kb", "kbps"].contains(&unit)
+    let is_place = text.split_once(':').is_some_and(|(host, _)| host.parse::<Ipv4Addr>().is_ok());
+    has_number
+        && !is_plain
+        && !is_place
+        && ["", "ms", "s", "sec", "min", "h", "d", "%", "Z", "kb", "kbps"].contains(&unit)
 }
 
 fn anonymity(text: &str) -> Option<Anonymity> {
@@ -114,7 +132,7 @@ mod tests {
             assert!(meta.takes(field), "{field}");
             assert_eq!(meta, Meta { country: country.map(str::to_owned), anonymity }, "{field}");
         }
-        for field in ["user", "de", "s3cret", "12345", "U-1", "usr:pw", "12s3"] {
+        for field in ["user", "de", "s3cret", "12345", "U-1", "usr:pw", "12s3", "10.0.0.7:99999"] {
             assert!(!Meta::default().takes(field), "{field}");
         }
     }

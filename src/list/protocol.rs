@@ -114,6 +114,18 @@ impl Protocols {
         named.known != 0 && !named.has_unknown
     }
 
+    /// Whether `protocol` may be one of those that are named, or none is. Lists are not exact about TLS and about who resolves
+    /// names.
+    pub(super) fn may_mean(self, protocol: Protocol) -> bool {
+        let family = |one: Protocol| match one {
+            Protocol::Http | Protocol::Https => 0,
+            Protocol::Socks5h | Protocol::Socks5 => 1,
+            Protocol::Socks4a | Protocol::Socks4 => 2,
+        };
+        let is_named = |one: &Protocol| self.known & (1 << *one as u8) != 0;
+        self.known == 0 || ALL.iter().filter(|one| is_named(one)).any(|&one| family(one) == family(protocol))
+    }
+
     /// The one to speak: `None` when none is named, an error when only others are.
     ///
     /// One port speaks one protocol, or finds out by the first bytes which. HTTP comes first: beside it, "https" is how lists say

@@ -52,6 +52,24 @@ pub enum Reason {
     /// Credentials beside a chain or beside direct://, which hop are they for?
     #[error("has a user name beside a chain or direct://; write the user name into the URL")]
     Login,
+    /// Something stands next to a user name or a password that may be a part of it, or is a part that may be none.
+    #[error(
+        "nobody can tell where its user name and password begin and end; write http://user:password@host:port, \
+         percent-encoded"
+    )]
+    Extent,
+    /// A value that a program has made of it, perhaps with something lost: leading zeros.
+    #[error("its user name or password is not text; put it in quotes")]
+    NotText,
+    /// More cells than columns: somewhere there is one too many, and what follows is in the wrong column.
+    #[error("has more fields than the first line names; put quotes around a field with a delimiter in it")]
+    Columns,
+    /// Two of its fields are about the same thing, and differ.
+    #[error("says its {0} twice, and not the same")]
+    Contradiction(&'static str),
+    /// What is wrong with one hop of a chain, counted from 1.
+    #[error("hop {0}: {1}")]
+    Hop(usize, Box<Reason>),
     /// An option that its kind of member does not take, or with a wrong value.
     #[error("has an option that it does not take")]
     Options,
@@ -73,6 +91,9 @@ pub enum Reason {
     /// Another control character.
     #[error("has a control character")]
     Control,
+    /// What is copied along from pages, and is hardly meant.
+    #[error("has an invisible character in its user name or password (U+{:04X})", u32::from(*.0))]
+    Invisible(char),
     /// A cell that does not end.
     #[error("has a quote that is not closed")]
     Quote,
@@ -98,16 +119,34 @@ impl From<Malformed> for Reason {
             | Malformed::BadOption(_)
             | Malformed::OptionTwice(_) => Self::Options,
             Malformed::Empty => Self::Unknown,
+            // Which shows the port of a hop only where it can be nothing else.
+            Malformed::Hop(hop, why) => Self::Hop(
+                hop,
+                Box::new(match *why {
+                    Malformed::BadPort(port) => u32::try_from(port).map_or(Self::NotAPort, Self::Port),
+                    why => why.into(),
+                }),
+            ),
             other => Self::Member(other),
         }
     }
 }
 
 impl Reason {
+    /// Whether there is a proxy, perhaps, and only its reading is in doubt.
+    pub(super) fn has_readings(&self) -> bool {
+        matches!(
+            self,
+            Self::Extent | Self::Fields | Self::Several | Self::Hop(..) | Self::Contradiction(_) | Self::Order
+        )
+    }
+
     /// The reason without what differs from entry to entry: for counting.
     pub(super) fn kind(&self) -> Self {
         match self {
             Self::Port(_) => Self::NotAPort,
+            Self::Invisible(_) => Self::Invisible('\u{200b}'),
+            Self::Hop(hop, why) => Self::Hop(*hop, Box::new(why.kind())),
             Self::Member(Malformed::BadByte(_)) => Self::Member(Malformed::BadByte(b' ')),
             other => other.clone(),
         }

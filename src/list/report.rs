@@ -53,7 +53,8 @@ impl Report {
     /// The lines to be said at the end of a list of which not every skipped line was.
     pub fn rest(&self) -> Vec<String> {
         let hidden: u64 = self.hidden.values().sum();
-        let kinds = self.hidden.iter().map(|(kind, count)| format!("{}: {count} times: {kind}", self.source));
+        let times = |count: u64| if count == 1 { "once".to_owned() } else { format!("{count} times") };
+        let kinds = self.hidden.iter().map(|(kind, &count)| format!("{}: {}: {kind}", self.source, times(count)));
         let more = (hidden > 0).then(|| format!("{}: and {hidden} more:", self.source));
         more.into_iter().chain(kinds).collect()
     }

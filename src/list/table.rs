@@ -68,6 +68,10 @@ impl Table {
         self.columns.len() > 1
     }
 
+    fn has(&self, fields: &[Field]) -> bool {
+        self.columns.iter().flatten().any(|column| fields.contains(column))
+    }
+
     /// Whether lines may begin with an empty cell where others begin with a comment.
     pub(super) fn has_semicolons(&self) -> bool {
         self.delimiter == Delimiter::Byte(b';')
@@ -80,14 +84,30 @@ impl Table {
             return row::read(record, default);
         }
         let mut cells = self.delimiter.split(record);
-        if self.delimiter == Delimiter::Colon {
-            if record.contains("://") || cells.len() < self.columns.len() {
+        let has_login = self.has(&[Field::User, Field::Password, Field::Login]);
+        let is_longer = cells.iter().skip(self.columns.len()).any(|cell| !cell.is_empty());
+        match self.delimiter {
+            Delimiter::Byte(_) if is_longer && has_login => return Err(Reason::Columns),
+            Delimiter::Byte(_) => unquote_all(&mut cells),
+            // Where a cell may be missing anywhere, the others are in other columns.
+            Delimiter::Blank if has_login && cells.len() != self.columns.len() => {
+                return row::read(record, default).map_err(|_| Reason::Columns);
+            }
+            Delimiter::Blank => {}
+            Delimiter::Colon if record.contains("://") || cells.len() < self.columns.len() => {
                 return row::read(record, default);
             }
             // A password may have colons.
-            let before = cells[..self.columns.len() - 1].iter().map(|cell| cell.len() + 1).sum();
-            cells.truncate(self.columns.len() - 1);
-            cells.push(Cow::Borrowed(&record[before..]));
+            Delimiter::Colon if is_longer => match self.columns.last() {
+                Some(Some(Field::Password)) => {
+                    let before = cells[..self.columns.len() - 1].iter().map(|cell| cell.len() + 1).sum();
+                    cells.truncate(self.columns.len() - 1);
+                    cells.push(Cow::Borrowed(&record[before..]));
+                }
+                Some(Some(Field::Port)) => return row::read(record, default),
+                _ => return Err(Reason::Columns),
+            },
+            Delimiter::Colon => {}
         }
         let mut fields = Fields::default();
         for (column, cell) in self.columns.iter().zip(cells) {
@@ -108,7 +128,17 @@ impl Delimiter {
         match self {
             Self::Byte(delimiter) => cells::split(line, delimiter),
             Self::Colon => place::parts(line).into_iter().map(Cow::Borrowed).collect(),
-            Self::Blank => cells::words(line),
+            Self::Blank => cells::words(line, false),
+        }
+    }
+}
+
+/// Takes off single quotes where every cell has them: those of this table, which RFC 4180 does not know.
+fn unquote_all(cells: &mut [Cow<'_, str>]) {
+    let is_quoted = |cell: &Cow<'_, str>| cell.len() > 1 && cell.starts_with('\'') && cell.ends_with('\'');
+    if cells.iter().all(|cell| cell.is_empty() || is_quoted(cell)) {
+        for cell in cells.iter_mut().filter(|cell| !cell.is_empty()) {
+            *cell = Cow::Owned(cell[1..cell.len() - 1].to_owned());
         }
     }
 }

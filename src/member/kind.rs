@@ -115,6 +115,11 @@ pub(super) fn is_scheme_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)
 }
 
+/// Whether a text is a member's scheme with its `://`, or nothing, which is a scheme too.
+pub(super) fn is_scheme(text: &str) -> bool {
+    text.is_empty() || text.strip_suffix("://").is_some_and(|scheme| Scheme::parse(scheme).is_ok())
+}
+
 impl Scheme {
     fn parse(text: &str) -> Result<Self, Malformed> {
         match SCHEMES.iter().find(|(name, _)| text.eq_ignore_ascii_case(name)) {
@@ -139,6 +144,7 @@ fn proxy(scheme: Scheme, authority: &str, options: Options) -> Result<(String, K
     let address = Address::parse(host_port).map_err(|why| match (why, credentials) {
         // Not to be quoted: it may be the password.
         (Malformed::BadPort(_), Some(login)) if mask::may_end_in_a_password(login, host_port) => Malformed::NotAPort,
+        (Malformed::BadHost(_), Some(_)) => Malformed::OddHost,
         (why, _) => why,
     })?;
     let login = credentials.map(Login::parse).transpose()?;

@@ -83,6 +83,14 @@ pub enum Malformed {
     /// A chain is of proxies.
     #[error("direct:// is no hop of a chain")]
     DirectInChain,
+    /// What is wrong with one hop of a chain, counted from 1.
+    #[error("hop {0}: {1}")]
+    Hop(usize, Box<Malformed>),
+    /// Behind a `|`. Not quoted: where no scheme is, it may be credentials.
+    #[error(
+        "begins with none of http://, https://, socks5h://, socks5://, socks4a:// and socks4:// (in a password, | is written %7C)"
+    )]
+    NextScheme,
     /// Each hop costs a handshake.
     #[error("has more than {MAX_HOPS} hops")]
     LongChain,

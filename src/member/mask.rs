@@ -18,7 +18,7 @@
 use std::net::Ipv4Addr;
 
 use super::options::Options;
-use super::{Member, Name, hops, kind};
+use super::{Member, Name, chain, kind};
 
 const MASK: &str = "***";
 /// Of a user name, in bytes.
@@ -31,18 +31,49 @@ const AFTER: [u8; 3] = *b"/?#";
 /// A member for an operator's eyes, also one that cannot be parsed: what is or could be a secret hidden, control
 /// characters and bytes outside ASCII escaped, cut to a length that fits on a line.
 pub fn masked(name: &[u8]) -> String {
-    // Only where it is certain what is a hop, each is masked by itself.
-    if name.contains(&b'|') && Member::parse(&Name::copy_from_slice(name)).is_ok() {
-        let text = String::from_utf8_lossy(name);
-        return hops(&text).into_iter().map(|hop| hide(hop.as_bytes(), shown_of_member)).collect::<Vec<_>>().join("|");
-    }
-    hide(name, shown_of_member)
+    hide_hops(name, shown_of_member)
 }
 
 /// The same for a text that should be something else, and may be a URL in the wrong place: it is hidden from the
 /// first colon on that is not in front of a port.
 pub(crate) fn masked_text(text: &[u8]) -> String {
-    hide(text, shown_of_text)
+    hide_hops(text, shown_of_text)
+}
+
+/// Says what is shown of what should be `host:port`, behind credentials perhaps.
+type Shown = fn(&Place<'_>, Option<&[u8]>) -> String;
+
+/// Hides the credentials of each hop.
+fn hide_hops(text: &[u8], shown: Shown) -> String {
+    if !text.contains(&b'|') {
+        return hide(text, shown);
+    }
+    let is_chain = Member::parse(&Name::copy_from_slice(text)).is_ok();
+    let text = String::from_utf8_lossy(text);
+    let hops = if is_chain { chain::hops(&text) } else { chain::seeming_hops(&text) };
+    let hide_hop = |n: usize| {
+        let (hop, next) = (hops[n], hops.get(n + 1));
+        let (scheme, rest) = chain::split_scheme(hop);
+        let place = Place::of(rest.as_bytes());
+        let is_hidden = |next: &&str| !rest.contains('@') && !is_surely_port(hop, Some(next));
+        if !is_chain && place.port.is_some() && next.is_some_and(is_hidden) {
+            format!("{scheme}{}:{MASK}", text_of(place.host))
+        } else if !is_chain && n > 0 && !kind::is_scheme(scheme) {
+            // What stands behind a bar may be anything.
+            format!("{MASK}://{}", hide(rest.as_bytes(), shown))
+        } else {
+            hide(hop.as_bytes(), shown)
+        }
+    };
+    (0..hops.len()).map(hide_hop).collect::<Vec<_>>().join("|")
+}
+
+/// Whether a hop ends in what can only be meant as a port. In front of another hop a `user:12345` may be the beginning of a
+/// password with a bar in it, and alone the user and password that were forgotten to be followed by a host.
+pub(super) fn is_surely_port(hop: &str, next: Option<&str>) -> bool {
+    let (_, rest) = chain::split_scheme(hop);
+    let place = Place::of(rest.rsplit('@').next().unwrap_or_default().as_bytes());
+    place.is_ip() || (place.is_host_like() && !rest.contains('@') && next.is_none_or(chain::has_scheme))
 }
 
 /// Whether what should be `user:password@host:port` could also be `host:port@user:password`.
@@ -54,8 +85,8 @@ fn may_be_swapped(credentials: &Place<'_>, place: &Place<'_>) -> bool {
     credentials.is_host_and_port() && !place.is_ip()
 }
 
-/// Hides credentials; `shown` says what is shown of what should be `host:port`, behind credentials perhaps.
-fn hide(text: &[u8], shown: fn(&Place<'_>, Option<&[u8]>) -> String) -> String {
+/// Hides credentials.
+fn hide(text: &[u8], shown: Shown) -> String {
     // A :// behind something that is no scheme is part of a secret.
     let scheme = text.windows(3).position(|window| window == b"://");
     let scheme = scheme.filter(|&end| text[..end].iter().all(|&b| kind::is_scheme_byte(b)));
@@ -242,6 +273,16 @@ mod tests {
             "socks5h://s3cret@h:1",
             "direct://u:s3cret@10.0.0.7",
             "http://a:1|socks5://u:s3cret@h:1",
+            "http://10.0.0.1:3128|socks5://u:s3cret@b.example",
+            "http://10.0.0.1:3128|u:s3cret@10.0.0.9:1080",
+            "10.0.0.1:3128|u:s3cret@b",
+            "http://a.example:1|http://b.example:2|u:s3|cret@c.example",
+            "http://a:1|http://u:s3cret",
+            "http://a:1|http://h:80:u:s3cret",
+            "http://a:1|http://10.0.0.7:80:u:s3@cret",
+            "http://u:s3|cret://x@h:80",
+            "http://u:s3|socks5://cret@h:80|",
+            "u:s3://cret:80|socks5://b",
             "http://u:s3cret@a:1|http://u:s3cret@b|ftp://c",
         ] {
             for shown in shown(text) {
@@ -297,13 +338,17 @@ mod tests {
                 "http://10.0.0.8:80@u:SECRET",
                 "u:SECRET x",
                 "u:SECRETx",
+                "http://u:SECRET|SECRET@h:80",
+                "u.x:SECRET|SECRET@h:80",
+                "http://u:SECRET|socks5://SECRET@h",
+                "http://u:SECRET|SECRET@h",
             ] {
                 let text = form.replace("SECRET", secret);
                 for shown in shown(&text) {
                     assert!(!shown.contains('7'), "{text}: {shown}");
                 }
                 if let Err(why) = Member::parse(&Name::from(text.clone())) {
-                    assert!(!format!("{why} {why:?}").contains('7'), "{text}: {why}");
+                    assert!(!format!("{why} {why:?}").replace("%7C", "").contains('7'), "{text}: {why}");
                 }
             }
         }
@@ -331,6 +376,12 @@ mod tests {
             ("https://h:80?sni=a.example&insecure=1", "https://h:80?sni=a.example&insecure=1"),
             ("https://h:80/?insecure=1", "https://h:80/?insecure=1"),
             ("http://h:80/path", "http://h:80/***"),
+            ("http://10.0.0.1:3128|socks5://u:p@b.example", "http://10.0.0.1:3128|socks5://u:***@b.example"),
+            ("http://a.example:3128|ftp://u:p@b:21", "http://a.example:3128|***://u:***@b:21"),
+            ("http://a:3128|socks5://u:p@b.example:99999", "http://a:***|socks5://u:***@b.example:99999"),
+            ("http://u:p@a:1|v:q@10.0.0.9:1080", "http://u:***@a:1|v:***@10.0.0.9:1080"),
+            ("10.0.0.2:3128|v:q@10.0.0.9:1080", "10.0.0.2:3128|v:***@10.0.0.9:1080"),
+            ("10.0.0.2:3128|v:q", "10.0.0.2:***"),
             ("http://h", "http://h"),
             ("http://h:", "http://h:"),
             ("http://u:p@a.example", "http://u:***@a.example"),
