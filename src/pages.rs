@@ -47,7 +47,10 @@ where
             let page = answer(request, peer);
             async move { Ok::<_, Infallible>(page.await) }
         });
-        let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(socket), service);
+        // Who says that nothing more comes still wants the answer: `nc -N` and scripts do that.
+        let mut server = http1::Builder::new();
+        server.keep_alive(false).half_close(true);
+        let connection = server.serve_connection(TokioIo::new(socket), service);
         tokio::spawn(async move {
             // A client that breaks off or dawdles is told nothing more.
             let _ = timeout(PATIENCE, connection).await;

@@ -7,7 +7,8 @@ use evenkeel::member::Name;
 use evenkeel::pool::{Initial, Judged, Judging, Memory, Opinion, Pool};
 
 use crate::support::gateway::{Gateway, KEY, Setup, Store, eventually, run, with_both_stores};
-use crate::support::pool::{counts, name, names, on_both};
+use crate::support::pool::{self, counts, name, names, on_both};
+use crate::support::redis::{Redis, Reply};
 use crate::support::upstream::{Refusing, Upstream, id};
 use crate::support::wire::PATIENCE;
 
@@ -236,4 +237,104 @@ fn a_member_that_does_not_meet_the_rules_is_set_aside() {
             |line: &str| line.contains("it is in FR, which pool.rules.not_countries names") && line.contains(&id);
         eventually(PATIENCE, "it is set aside", || gateway.log().lines().any(told));
     });
+}
+
+/// The list of [`with_candidates`], which takes along what it names no more.
+fn with_leaving_candidates(store: &Store, list: &str, judge: &str) -> (Setup, tempfile::TempDir, std::path::PathBuf) {
+    let dir = tempfile::tempdir().expect("a scratch folder");
+    let path = dir.path().join("list.txt");
+    std::fs::write(&path, list).expect("a written file");
+    let file = path.display().to_string();
+    let source = format!("name = \"free\"\nfile = {file:?}\ncandidates = true\ngone = \"remove\"\n");
+    (Setup::of([""; 0]).over(store).set("health.url", judge).source(&source), dir, path)
+}
+
+#[test]
+fn candidates_enter_and_leave_under_least_concurrent_as_well() {
+    with_both_stores(|store| {
+        let judge = saying("203.0.113.7", "US", "");
+        let (good, elsewhere, dead) =
+            (saying("203.0.113.8", "DE", ""), saying("203.0.113.9", "FR", ""), Refusing::new());
+        let all = format!("{}\n{}\n{}\n", dead.url(), elsewhere.url(), good.url());
+        let (setup, _dir, list) = with_leaving_candidates(store, &all, &judge.url());
+        let setup = setup.set("pool.policy", "least-concurrent").set("pool.max_in_flight", 2);
+        let gateway = setup.set("health.every", "200ms").line("pool.rules.countries = [\"DE\"]").start();
+        wait_entered(&gateway, &good.url());
+        let (served, id) = (|| gateway.client().get("http://origin.test/"), id(&good.url()));
+        for _ in 0..5 {
+            assert!(served().field("Proxy-Status").is_some_and(|status| status.contains(&id)), "more than fit at once");
+        }
+        std::fs::write(&list, format!("{}\n{}\n", dead.url(), elsewhere.url())).expect("a written file");
+        eventually(PATIENCE, "it has left", || served().status() == 503);
+        assert_eq!(gateway.said("a candidate has entered the pool", &elsewhere.url()), 0);
+        std::fs::write(&list, all).expect("a written file");
+        eventually(PATIENCE, "it is back", || gateway.said("a candidate has entered the pool", &good.url()) == 2);
+        assert_eq!(served().status(), 200);
+        // A count of requests in flight is only shown if there are any.
+        if let Store::Redis(redis) = store {
+            let listed = || {
+                let output = run(&["pool", "list", "--json", "--store", &redis.url()]);
+                let list: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+                list.as_array().expect("members").clone()
+            };
+            let is_free = || listed().iter().any(|one| one["id"] == id.as_str() && one["in_flight"].is_null());
+            eventually(PATIENCE, "nothing is in flight", is_free);
+            assert!(listed().iter().filter(|one| one["state"] == "candidate").count() == 2, "{:?}", listed());
+        }
+    });
+}
+
+/// Sources, candidates, rules, checks, bans and the commands, each way to choose: the line in the README allows it all.
+#[test]
+fn the_acl_of_the_readme_allows_all_that_sources_candidates_and_commands_need() {
+    for (policy, more) in [
+        ("least-used", "pool.decay = \"10%/24h\"\npool.initial = \"ramp\""),
+        ("least-used", "pool.scope = \"host\"\npool.prefetch = 0"),
+        ("least-concurrent", ""),
+    ] {
+        let redis = Redis::start();
+        let url = redis.restricted_url();
+        let judge = saying("203.0.113.7", "US", "");
+        let (good, elsewhere, dead) =
+            (saying("203.0.113.8", "DE", ""), saying("203.0.113.9", "FR", ""), Refusing::new());
+        let all = format!("{}\n{}\n{}\n", dead.url(), elsewhere.url(), good.url());
+        let (setup, _dir, list) = with_leaving_candidates(&Store::Embedded, &all, &judge.url());
+        let setup = setup
+            .store(&url)
+            .set("pool.key", pool::KEY)
+            .set("pool.policy", policy)
+            .set("health.every", "200ms")
+            .line(more);
+        let gateway = setup.line("pool.rules.countries = [\"DE\"]\npool.rules.max_failures = \"90%\"").start();
+        wait_entered(&gateway, &good.url());
+        eventually(PATIENCE, "it is served", || gateway.client().get("http://origin.test/").status() == 200);
+        let member = good.url();
+        let other = dead.url();
+        for args in [
+            &["list"][..],
+            &["verify"],
+            &["export"],
+            &["ban", &member, "--host", "shop.example"],
+            &["unban", &member],
+            &["park", &member],
+            &["list", "--json"],
+            &["restore", &member],
+            &["ban", &member, "--for", "1h"],
+            &["unban", &member],
+            &["add", &other],
+            &["remove", &other],
+            &["rebase"],
+            &["import", list.to_str().expect("text")],
+            &["drop", "free", "--keep"],
+        ] {
+            let output = run(&[&["pool"], args, &["--store", &url, "--key", pool::KEY]].concat());
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{policy}: {args:?}: {told}");
+        }
+        std::fs::write(&list, format!("{}\n", elsewhere.url())).expect("a written file");
+        eventually(PATIENCE, "the list is read again", || gateway.log().matches("read a list").count() >= 2);
+        gateway.finish();
+        let log = redis.cmd(&["ACL", "LOG"]);
+        assert_eq!(log, Reply::Array(vec![]), "{policy}");
+    }
 }

@@ -579,3 +579,15 @@ fn a_judge_tells_what_it_saw_to_whoever_asks() {
     judge.signal(Signal::TERM);
     assert_eq!(judge.wait_exit(PATIENCE).code(), Some(0));
 }
+
+/// `nc -N` and scripts say so when they have nothing more to say.
+#[test]
+fn a_judge_answers_whoever_has_closed_its_own_side() {
+    let judge = judge();
+    for _ in 0..100 {
+        let mut wire = Wire::connect(judge.address()).expect("a connection");
+        wire.send("GET / HTTP/1.1\r\nHost: judge\r\n\r\n").expect("sent");
+        wire.finish().expect("closed");
+        assert_eq!(wire.head().expect("an answer").expect("a head").status(), 200);
+    }
+}

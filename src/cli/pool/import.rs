@@ -63,6 +63,11 @@ impl ImportArgs {
                 let url: Url = text.parse().map_err(|why| Exit::new(USAGE, format!("the list's URL {why}")))?;
                 Source::fetch(&url, &via).await
             }
+            // What a URL would look like and no file there is looks like.
+            Some(_) if !self.list.exists() => Err(Exit::new(
+                USAGE,
+                "a list is fetched from http:// or https:// only; save it, and give the file's name",
+            )),
             _ if self.via.is_some() => Err(Exit::new(USAGE, "--via is for a list with a URL (http:// or https://)")),
             _ => Source::open(&self.list),
         }
