@@ -50,6 +50,7 @@ fn a_wrong_command_line_exits_with_64() {
         &["pool", "add", "ftp://10.0.0.1:21", "--store", "redis://127.0.0.1:1"],
         &["pool", "park", "http://10.0.0.1:1", "--for", "soon", "--store", "redis://127.0.0.1:1"],
         &["pool", "park", "http://10.0.0.1:1", "--for", "0s", "--store", "redis://127.0.0.1:1"],
+        &["pool", "import", "ftp://10.0.0.1/list", "--store", "redis://127.0.0.1:1"],
         &["pool", "list"], // an embedded store that does not save its state cannot be looked into from outside
     ] {
         let output = run(args);

@@ -2,8 +2,12 @@
 //!
 //! Listings show passwords masked; only `export` writes members as they are, so that `import` can take them back.
 
+mod aside;
+mod export;
 mod import;
 mod listing;
+mod named;
+mod saved;
 mod verdict;
 
 use std::collections::HashSet;
@@ -12,14 +16,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::{CANNOT_CREATE, ConfigArgs, DATA_ERROR, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector, embedded, print};
-use crate::ban;
+use super::{CANNOT_CREATE, ConfigArgs, DATA_ERROR, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector, print};
 use crate::config::{self, Config, Flags, Store};
-use crate::list;
-use crate::member::{self, Member, Name};
+use crate::member::Name;
 use crate::output::note;
-use crate::pool::embedded::{Embedded, KeepError, Keeper, peek};
-use crate::pool::{Ban, Dropped, HostBan, Kind, Parking, Pool, PoolError, Rebased, Stay};
+use crate::pool::{Dropped, Pool, PoolError, Rebased};
+use named::named;
 
 #[derive(Args)]
 pub(super) struct PoolArgs {
@@ -133,7 +135,7 @@ pub(super) fn run(args: PoolArgs) -> Result<(), Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Exit::new(OS_ERROR, error))?;
     let (pool, keeper) = if config.pool.store == Store::Embedded {
-        let (pool, keeper) = saved(&config.pool, &verb)?;
+        let (pool, keeper) = saved::open(&config.pool, verb.changes())?;
         (Some(Pool::Embedded(pool)), keeper)
     } else {
         (None, None)
@@ -146,33 +148,6 @@ pub(super) fn run(args: PoolArgs) -> Result<(), Exit> {
         keeper.save().map_err(|error| Exit::new(CANNOT_CREATE, format!("cannot save the state: {error}")))?;
     }
     print(report)
-}
-
-/// The embedded store as a gateway has saved it. To change it, the gateway must have ended: it would save over that.
-fn saved(config: &config::Pool, verb: &Verb) -> Result<(Embedded, Option<Keeper>), Exit> {
-    let Some(path) = &config.state else {
-        let why = "the embedded store lives inside one gateway process; name a Redis with --store or pool.store, or with \
-                   pool.state the file in which the gateway keeps its state";
-        return Err(Exit::new(USAGE, why));
-    };
-    let pool = embedded(config);
-    let found = peek(path, &pool).map_err(|why| Exit::new(UNAVAILABLE, why))?;
-    if !verb.changes() {
-        match found {
-            Some(found) => note(format_args!("{}: saved {} ago", path.display(), listing::since(found.saved_ms))),
-            None => note(format_args!("{}: there is none yet", path.display())),
-        }
-        return Ok((pool, None));
-    }
-    let pool = embedded(config);
-    let (keeper, _) = Keeper::open(path, pool.clone()).map_err(|error| match error {
-        KeepError::Locked(_) => Exit::new(
-            UNAVAILABLE,
-            format!("{error}: a gateway would save its own state over what is changed here; end it first"),
-        ),
-        error => Exit::new(CANNOT_CREATE, error),
-    })?;
-    Ok((pool, Some(keeper)))
 }
 
 impl Verb {
@@ -195,7 +170,7 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
             }
             Err(Exit::new(DATA_ERROR, "the pool is not sound").after(&report))
         }
-        Verb::Export => export(pool, json).await.map_err(unavailable),
+        Verb::Export => export::export(pool, json).await.map_err(unavailable),
         Verb::Add { urls } => {
             let names = urls.iter().map(|url| config::proxy(url)).collect::<Result<Vec<_>, _>>();
             let names = names.map_err(|why| Exit::new(USAGE, why))?;
@@ -209,108 +184,19 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
             let removed = pool.remove(&members).await.map_err(unavailable)?;
             Ok(told(json, "removed", removed, asked))
         }
-        Verb::Park { urls, span, reason } => {
-            let span = span.map(|text| config::span(&text)).transpose().map_err(|why| Exit::new(USAGE, why))?;
-            let parking = Parking { kind: Kind::Hand, reason, stay: span.map_or(Stay::UntilRestored, Stay::For) };
-            let asked = urls.len();
-            let parked = park(pool, urls, &parking).await.map_err(unavailable)?;
-            Ok(told(json, "parked", parked, asked))
-        }
+        Verb::Park { urls, span, reason } => aside::park(pool, urls, span, reason, json).await,
         Verb::Ban { urls, host: Some(host), span, reason } => {
-            let (host, span) = (named_host(&host)?, config::span(&span).map_err(|why| Exit::new(USAGE, why))?);
-            let asked = urls.len();
-            let members = named(pool, urls).await.map_err(unavailable)?;
-            let ban = |member| Ban { member, reason: reason.clone(), span };
-            let bans: Vec<Ban> = members.into_iter().map(ban).collect();
-            let words = pool.ban_for(&host, &bans, None).await.map_err(unavailable)?;
-            if words.contains(&HostBan::Spared) {
-                return Err(Exit::new(
-                    UNAVAILABLE,
-                    "too many hosts have banned members; lift some of those bans first",
-                ));
-            }
-            let banned = words.iter().filter(|word| **word != HostBan::Unknown).count();
-            Ok(told(json, "banned", banned as u64, asked))
+            aside::ban_from(pool, urls, &host, &span, reason, json).await
         }
-        Verb::Ban { urls, host: None, span, reason } => {
-            let span = config::span(&span).map_err(|why| Exit::new(USAGE, why))?;
-            let parking = Parking { kind: Kind::Banned, reason, stay: Stay::For(span) };
-            let asked = urls.len();
-            let banned = park(pool, urls, &parking).await.map_err(unavailable)?;
-            Ok(told(json, "banned", banned, asked))
-        }
-        Verb::Unban { urls, host } => {
-            let asked = urls.len();
-            let host = host.map(|host| named_host(&host)).transpose()?;
-            let members = named(pool, urls).await.map_err(unavailable)?;
-            let unbanned = unban(pool, config, &members, host).await.map_err(unavailable)?;
-            Ok(told(json, "unbanned", unbanned, asked))
-        }
+        Verb::Ban { urls, host: None, span, reason } => aside::ban(pool, urls, &span, reason, json).await,
+        Verb::Unban { urls, host } => aside::unban(pool, urls, host, config.pool.restore, json).await,
+        Verb::Restore { urls } => aside::restore(pool, urls, config.pool.restore, json).await,
         Verb::Rebase => {
             let Rebased { by, members } = pool.rebase().await.map_err(unavailable)?;
             let report = json!({"subtracted": listing::whole(by), "members": members});
             Ok(say(json, &report, &format!("subtracted {by} from {members} members")))
         }
-        Verb::Restore { urls } => {
-            let asked = urls.len();
-            let members = named(pool, urls).await.map_err(unavailable)?;
-            let restored = pool.restore(&members, config.pool.restore).await.map_err(unavailable)?;
-            Ok(told(json, "restored", restored.len() as u64, asked))
-        }
     }
-}
-
-/// How many of them were banned: from one host, or from any and from all.
-async fn unban(pool: &Pool, config: &Config, members: &[Name], host: Option<String>) -> Result<u64, PoolError> {
-    let (hosts, is_whole) = match host {
-        Some(host) => (vec![host], false),
-        None => (pool.hosts(&mut None).await?.unwrap_or_default(), true),
-    };
-    let mut unbanned = HashSet::new();
-    for host in hosts {
-        unbanned.extend(pool.unban_for(&host, members).await?);
-    }
-    if is_whole {
-        let parked = pool.parked().await?;
-        let banned = parked.into_iter().filter(|parked| parked.kind == Kind::Banned).map(|parked| parked.member);
-        let banned: Vec<Name> = banned.filter(|member| members.contains(member)).collect();
-        unbanned.extend(pool.restore(&banned, config.pool.restore).await?);
-    }
-    Ok(unbanned.len() as u64)
-}
-
-fn named_host(text: &str) -> Result<String, Exit> {
-    ban::named_host(text)
-        .ok_or_else(|| Exit::new(USAGE, format!("--host takes a name or an address like shop.example, not {text:?}")))
-}
-
-/// How many of them were set aside.
-async fn park(pool: &Pool, urls: Vec<String>, parking: &Parking) -> Result<u64, PoolError> {
-    let mut parked = 0;
-    for member in named(pool, urls).await? {
-        parked += u64::from(pool.park(&member, parking).await?.is_some());
-    }
-    Ok(parked)
-}
-
-/// The members that are meant, in whatever state: byte for byte, or all those of an id, which listings show because they
-/// hide passwords.
-async fn named(pool: &Pool, urls: Vec<String>) -> Result<Vec<Name>, PoolError> {
-    let ids: HashSet<String> = urls.iter().filter(|url| member::is_id(url)).cloned().collect();
-    let mut members: Vec<Name> = urls.into_iter().map(Name::from).collect();
-    if !ids.is_empty() {
-        let eligible = pool.list().await?.into_iter().map(|entry| entry.member);
-        let ramping = pool.ramping().await?.into_iter().map(|entry| entry.member);
-        let parked = pool.parked().await?.into_iter().map(|parked| parked.member);
-        let candidates = pool.candidates().await?.into_iter().map(|candidate| candidate.member);
-        members.extend(
-            eligible.chain(ramping).chain(parked).chain(candidates).filter(|member| ids.contains(&member::id(member))),
-        );
-        // Only where somebody gave a member the form of an id is it one.
-        let mut seen = HashSet::new();
-        members.retain(|member| seen.insert(member.clone()));
-    }
-    Ok(members)
 }
 
 async fn drop_source(pool: &Pool, source: &str, remove: bool, json: bool) -> Result<Vec<u8>, Exit> {
@@ -347,31 +233,6 @@ fn say_aside(count: usize) {
     if count > 0 {
         note(format_args!("{count} of them set aside, and stay so; `evenkeel pool restore` brings them back"));
     }
-}
-
-async fn export(pool: &Pool, json: bool) -> Result<Vec<u8>, PoolError> {
-    let (set, ramping) = (pool.list().await?, pool.ramping().await?);
-    let members = set.into_iter().chain(ramping).map(|entry| entry.member);
-    let is_usable = |name: &Name| Member::parse(name).is_ok();
-    if json {
-        let text = |name: Name| match is_usable(&name) {
-            true => String::from_utf8_lossy(&list::as_line(&name)).into_owned(),
-            false => String::from_utf8_lossy(&name).into_owned(),
-        };
-        let members = members.map(text).map(Value::from).collect();
-        return Ok(format!("{:#}\n", Value::Array(members)).into_bytes());
-    }
-    let mut text = Vec::new();
-    for name in members {
-        // A line break inside a member would make two of it; such a member cannot be dialed anyway.
-        if is_usable(&name) {
-            text.extend_from_slice(&list::as_line(&name));
-            text.push(b'\n');
-        } else {
-            note(format_args!("left out, since it is no proxy URL: {}", member::masked(&name)));
-        }
-    }
-    Ok(text)
 }
 
 fn say(json: bool, report: &Value, sentence: &str) -> Vec<u8> {
