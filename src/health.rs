@@ -5,8 +5,8 @@
 //! looks several times a second who has failed elsewhere, so that its successes count as well.
 //!
 //! A gateway that has no success at all, through whomever, cannot tell a dead proxy from a dead network: what fails
-//! meanwhile waits for a success. When that comes late, or most of the pool has failed meanwhile, it was the network, and
-//! nothing is held against anyone.
+//! meanwhile waits for a success. When that comes late, or most of the pool has failed meanwhile and so has who serves again, it
+//! was the network, and nothing is held against anyone.
 //!
 //! Not here: what counts as a failure, and the counting itself ([`Pool::report`]). Bounds: `MOST_SUSPECTS` members
 //! remembered, `MOST_TRIALS` trials at once. Cost: a load per request; a success looks a member up while any has failed.
@@ -14,8 +14,8 @@
 mod candidates;
 mod checks;
 mod examiner;
+mod notes;
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep};
 use candidates::Candidates;
 use checks::Checks;
 use examiner::Examiner;
+use notes::{Notes, Tally};
 
 use crate::ban::Bans;
 use crate::config::Config;
@@ -50,10 +51,6 @@ const MOST_SUSPECTS: usize = 1 << 16;
 const REMEMBERED: Duration = Duration::from_secs(60 * 60);
 /// Requests of one gateway that try members at the same time: each may have to wait for a timeout.
 const MOST_TRIALS: usize = 4;
-/// Without a success for so long, a gateway is cut off.
-const CUT_OFF: Duration = Duration::from_secs(30);
-/// So long it is cut off if most of the pool has failed meanwhile.
-const HICCUP: Duration = Duration::from_secs(1);
 /// A trial is over by then: room for the report, on top of the longest that a request may take until its answer begins.
 const TRIAL_MARGIN: Duration = Duration::from_secs(2);
 /// Between two complaints of one kind.
@@ -78,31 +75,6 @@ pub struct Watch {
     pub(crate) bans: Arc<Bans>,
     /// What is counted of all this.
     pub(crate) metrics: Metrics,
-}
-
-#[derive(Default)]
-struct Notes {
-    /// Members that failed lately, and when.
-    suspects: HashMap<Name, Instant>,
-    /// What is to be reported.
-    ready: HashMap<Name, Tally>,
-    /// What failed since the last success.
-    waiting: HashMap<Name, Tally>,
-    /// Since when nothing has succeeded; only known since a failure.
-    blind_since: Option<Instant>,
-    /// How many are eligible or set aside for failing.
-    total: u64,
-}
-
-/// What one member has done since the last report.
-#[derive(Default)]
-struct Tally {
-    /// Before the failures.
-    has_served: bool,
-    failures: u32,
-    /// Of the first failure.
-    reason: String,
-    verdict: Option<Outcome>,
 }
 
 /// A member's trial, for as long as it takes. Dropped without an outcome, it has shown nothing.
@@ -153,7 +125,7 @@ impl Watch {
     /// An answer came through this member.
     pub(crate) fn served(&self, member: &Name) {
         let mut notes = self.notes();
-        notes.see_again(Instant::now(), self.care.max_parked);
+        notes.see_again(member, Instant::now(), self.care.max_parked);
         if notes.suspects.remove(member).is_some() {
             notes.ready.entry(member.clone()).or_default().go_on(Tally { has_served: true, ..Tally::default() });
         }
@@ -216,7 +188,7 @@ impl Watch {
                 &mut notes.waiting
             }
             Outcome::Passed => {
-                notes.see_again(now, self.care.max_parked);
+                notes.see_again(&member, now, self.care.max_parked);
                 &mut notes.ready
             }
             _ => &mut notes.ready,
@@ -338,67 +310,6 @@ impl Watch {
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Notes {
-    /// Something has succeeded. What failed while nothing did is forgotten if that was the network.
-    fn see_again(&mut self, now: Instant, max_parked: u8) {
-        let Some(since) = self.blind_since.take() else { return };
-        let span = now.saturating_duration_since(since);
-        let failed = self.waiting.len() as u64;
-        let most_failed = failed * 100 > u64::from(max_parked) * self.total;
-        if span < HICCUP || (span < CUT_OFF && !most_failed) {
-            for (member, tally) in self.waiting.drain() {
-                self.ready.entry(member).or_default().go_on(tally);
-            }
-            return;
-        }
-        // But the trials are over.
-        for (member, tally) in self.waiting.drain().filter(|(_, tally)| tally.verdict.is_some()) {
-            self.ready.entry(member).or_default().verdict = tally.verdict.and(Some(Outcome::Undecided));
-        }
-        tracing::warn!(
-            failed,
-            ?span,
-            "no request was answered through any member for a while; what failed meanwhile is held against none"
-        );
-    }
-
-    fn take(&mut self, most: usize) -> Vec<(Name, Tally)> {
-        let names: Vec<Name> = self.ready.keys().take(most).cloned().collect();
-        names.iter().filter_map(|member| self.ready.remove_entry(member)).collect()
-    }
-
-    /// Could not be told; what came since is newer.
-    fn put_back(&mut self, batch: Vec<(Name, Tally)>) {
-        for (member, mut tally) in batch {
-            if let Some(newer) = self.ready.remove(&member) {
-                tally.go_on(newer);
-            }
-            self.ready.insert(member, tally);
-        }
-    }
-}
-
-impl Tally {
-    /// What came after it.
-    fn go_on(&mut self, newer: Self) {
-        if newer.has_served {
-            (self.has_served, self.failures) = (true, 0);
-        }
-        self.failures = self.failures.saturating_add(newer.failures);
-        if newer.failures > 0 {
-            self.reason = newer.reason;
-        }
-        self.verdict = newer.verdict.or(self.verdict.take());
-    }
-
-    fn reports(&self, member: &Name) -> impl Iterator<Item = Report> {
-        let served = self.has_served.then_some(Outcome::Served);
-        let failed = (self.failures > 0).then(|| Outcome::Failed(self.failures, self.reason.clone()));
-        let outcomes = [served, failed, self.verdict.clone()].into_iter().flatten();
-        outcomes.map(|outcome| Report { member: member.clone(), outcome, luck: luck() })
     }
 }
 

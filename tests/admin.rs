@@ -61,9 +61,10 @@ fn the_page_is_open_metrics_and_says_no_more_than_it_knows() {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert_eq!((page.field("Content-Type"), page.field("Cache-Control")), (Some(kind), Some("no-store")));
     assert!(page.text().ends_with("# EOF\n"));
-    assert_eq!(gateway.metric(r#"evenkeel_members{state="eligible"}"#), Some(0));
+    let eligible = || gateway.metric(r#"evenkeel_members{state="eligible"}"#);
+    eventually(PATIENCE, "the store answers in time", || eligible() == Some(0));
     redis.stop();
-    eventually(PATIENCE, "the store is away", || gateway.metric(r#"evenkeel_members{state="eligible"}"#).is_none());
+    eventually(PATIENCE, "the store is away", || eligible().is_none());
     assert_eq!(gateway.client().get("http://origin.test/").status(), 503);
     assert_eq!(gateway.metric(r#"evenkeel_answers_total{status="503",error="proxy_internal_error"}"#), Some(1));
 }

@@ -12,8 +12,10 @@ use super::redis::{Redis as Server, eventually};
 pub(crate) const KEY: &str = "pool:{test}";
 /// No allocation is made before it is asked for.
 pub(crate) const NONE_AHEAD: Prefetch = Prefetch { count: 0, max_age: Duration::from_secs(1) };
-/// Short, so that tests of silence are quick; long enough for a loaded machine to answer in.
+/// Short, so that tests of silence are quick; long enough for a loaded machine to answer in, nearly always.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(400);
+/// Where nobody is silent.
+const PATIENT: Duration = Duration::from_secs(10);
 /// How long a pool may take to work again.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(3);
 
@@ -35,7 +37,7 @@ pub(crate) fn connect(server: &Server) -> Pool {
 
 /// Where members may be catching up slowly.
 pub(crate) fn connect_ramping(server: &Server, every: u64) -> Pool {
-    let redis = Redis::connect(&server.url(), KEY, TIMEOUT, NONE_AHEAD).expect("a good URL");
+    let redis = Redis::connect(&server.url(), KEY, PATIENT, NONE_AHEAD).expect("a good URL");
     Pool::Redis(redis.with_ramp(every))
 }
 
@@ -47,7 +49,7 @@ pub(crate) async fn on_both(body: impl AsyncFn(Pool)) {
     body(restored().await).await;
     eprintln!("redis:");
     let server = Server::start();
-    body(connect(&server)).await;
+    body(Pool::Redis(Redis::connect(&server.url(), KEY, PATIENT, NONE_AHEAD).expect("a good URL"))).await;
 }
 
 /// Empty, after a life in another process.
