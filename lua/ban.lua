@@ -21,13 +21,11 @@ if not percent or (#ARGV - 1) % 3 ~= 0 then
 end
 
 local now = now_ms()
-local changes = {}
 for i = 2, #ARGV, 3 do
   local member, reason, span = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   if not span or span < 0 then
     return redis.error_reply('ERR ban: for how long must be a number of milliseconds')
   end
-  local n = #changes
   local count = redis.call('ZSCORE', set, member) or redis.call('ZSCORE', ramping, member)
   local is_trial = not count and redis.call('ZSCORE', trials, member)
   if is_trial then
@@ -36,14 +34,13 @@ for i = 2, #ARGV, 3 do
     local eligible = redis.call('ZCARD', set) + redis.call('ZCARD', ramping)
     local aside = redis.call('ZCARD', returns) + redis.call('ZCARD', trials)
     if eligible <= 1 or (aside + 1) * 100 > percent * (eligible + aside) then
-      changes[n + 1], changes[n + 2], changes[n + 3] = member, 'spared', ''
+      changed(member, 'spared', '')
       count = nil
     end
   end
   -- Who is set aside otherwise, or is no member any more, stays what it is.
   if count then
-    local record = set_aside(member, count, 'banned', reason, 0, now, now + span, false)
-    changes[n + 1], changes[n + 2], changes[n + 3] = member, 'parked', record
+    changed(member, 'parked', set_aside(member, count, 'banned', reason, 0, now, now + span, false))
   end
 end
 return changes

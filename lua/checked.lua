@@ -29,11 +29,6 @@ if not (every and every >= 1 and first and longest and percent and policy) or #A
 end
 
 local now = now_ms()
-local changes, start, has_start = {}, nil, false
-local function changed(member, what, record)
-  local n = #changes
-  changes[n + 1], changes[n + 2], changes[n + 3] = member, what, record
-end
 local function rest(member, count, reason, in_a_row, luck)
   local till = now + cooldown(first, longest, in_a_row, luck)
   return set_aside(member, count, 'unhealthy', reason, in_a_row, now, till, true)
@@ -62,11 +57,7 @@ for i = 6, #ARGV, 5 do
       if word == 'unhealthy' then
         rest(member, allocations, reason, in_a_row + 1, luck)
       else
-        if not has_start then
-          start, has_start = start_of(policy, set), true
-        end
-        bring_back(member, policy, start, false)
-        changed(member, 'restored', '')
+        recover(member, policy)
       end
     end
   end

@@ -26,16 +26,7 @@ end
 redis.call('SET', last, ARGV[1], 'PX', ARGV[2])
 local added = 0
 for i = 3, #ARGV, 2 do
-  local set, member, n = KEYS[1], ARGV[i], tonumber(ARGV[i + 1])
-  local score = tonumber(redis.call('ZSCORE', set, member))
-  if not score then
-    set = KEYS[6]
-    score = tonumber(redis.call('ZSCORE', set, member))
-  end
-  -- Who has left the set meanwhile took its count along.
-  if score then
-    redis.call('ZADD', set, counted(member, score, n), member)
-    added = added + n
-  end
+  local n = tonumber(ARGV[i + 1])
+  added = added + (recount(ARGV[i], n) and n or 0)
 end
 return string.format('%.0f', added)

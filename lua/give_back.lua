@@ -8,16 +8,6 @@
 
 local undone = 0
 for i = 1, #ARGV do
-  local set, member = KEYS[1], ARGV[i]
-  local score = tonumber(redis.call('ZSCORE', set, member))
-  if not score then
-    set = KEYS[6]
-    score = tonumber(redis.call('ZSCORE', set, member))
-  end
-  -- A member that has left takes its count along.
-  if score then
-    redis.call('ZADD', set, counted(member, score, -1), member)
-    undone = undone + 1
-  end
+  undone = undone + (recount(ARGV[i], -1) and 1 or 0)
 end
 return tostring(undone)

@@ -31,11 +31,6 @@ end
 
 local now = now_ms()
 redis.call('ZREMRANGEBYSCORE', failures, '-inf', (now - 3600000) * 1000)
-local changes, start, has_start = {}, nil, false
-local function changed(member, what, record)
-  local n = #changes
-  changes[n + 1], changes[n + 2], changes[n + 3] = member, what, record
-end
 local function rest(member, count, reason, in_a_row, luck)
   local till = now + cooldown(first, longest, in_a_row, luck)
   changed(member, 'parked', set_aside(member, count, 'cooldown', reason, in_a_row, now, till, true))
@@ -64,11 +59,7 @@ for i = 6, #ARGV, 5 do
     -- It came into the set by other ways.
     bring_back(member, policy, nil, false)
   elseif due and word == 'passed' then
-    if not has_start then
-      start, has_start = start_of(policy, set), true
-    end
-    bring_back(member, policy, start, false)
-    changed(member, 'restored', '')
+    recover(member, policy)
   elseif due and word == 'missed' then
     local allocations, in_a_row = read_record(redis.call('HGET', parked, member) or '')
     rest(member, allocations, 'failed a trial: ' .. reason, in_a_row + 1, luck)

@@ -10,7 +10,7 @@ local function weight_of(member)
   return weight and weight >= 1 and weight <= 1000 and weight or 1
 end
 
--- The score with `more` allocations more, 1 or -1: by way of the number of allocations, which is whole, where there is a
+-- The score with `more` allocations more, or -1: by way of the number of allocations, which is whole, where there is a
 -- weight. From 2^50 on, one more is the same number.
 local function counted(member, score, more)
   local weight = weight_of(member)

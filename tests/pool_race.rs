@@ -3,16 +3,19 @@
 //!
 //! In each round some calls are made together, so that their scripts reach Redis in no particular order; what must hold in any
 //! order is checked after it. Meanwhile a witness looks again and again whether the keys agree with each other, in one step.
+//! No file of `lua/` is left out: in the end Redis is asked which scripts it knows.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use evenkeel::member::Name;
-use evenkeel::pool::redis::Redis;
+use evenkeel::pool::redis::{Redis, scripts};
+use evenkeel::pool::verify::Context;
 use evenkeel::pool::{
-    Care, Checked, Concurrency, Decay, Finding, Initial, Kind, Lease, Outcome, Pool, PoolError, Prefetch, Report,
-    Rounds, Stay, Walk,
+    Ban, Care, Checked, Concurrency, Decay, Finding, Initial, Judged, Judging, Kind, Lease, Local, Opinion, Outcome,
+    PerHost, Policy, Pool, PoolError, Prefetch, Report, Rounds, Stay, Walk,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -25,8 +28,14 @@ use crate::support::redis::{Redis as Server, Reply, eventually};
 /// So long that no call fails because the machine is busy.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_millis(800);
-/// Under least-concurrent; one more is under least-used, where members may catch up slowly.
+/// Under least-concurrent. Behind them are others under least-used: one where members may catch up slowly, one where they do not,
+/// and one where each host has counts of its own.
 const LEAST_CONCURRENT: usize = 3;
+const RAMPING: usize = LEAST_CONCURRENT;
+const PLAIN: usize = RAMPING + 1;
+const PER_HOST: usize = PLAIN + 1;
+const GATEWAYS: usize = PER_HOST + 1;
+const HOSTS: [&str; 2] = ["a.test", "[::1]"];
 const MEMBERS: [&str; 7] =
     ["p0:1", "p1:1", "p2:1", "p3:1", "p4:1", "w3:1?weight=3", "http://a:1|socks5h://w641:1/?weight=641"];
 
@@ -57,6 +66,20 @@ enum Call {
     Read(usize, Vec<Name>, bool, bool),
     Decay,
     Rebase,
+    /// Set aside, or kept from a host: for a long time or none, of whomever or of no more than the half.
+    Ban(Name, bool),
+    BanFor(usize, Vec<Name>, bool, bool),
+    UnbanFor(usize, Vec<Name>),
+    /// For a host, passing over those that were tried.
+    AllocateFor(usize, Vec<Name>),
+    TryFor(usize),
+    Hosts,
+    /// By one of two ways to judge, as one that has just begun to or not; what is found: passed, rejected, unknown.
+    Judge(usize, bool, u32),
+    Tally(Vec<Name>, bool),
+    /// So many are chosen without Redis, which is told of it then.
+    Locally(usize),
+    Verify,
 }
 
 /// What else happens in a round.
@@ -94,7 +117,7 @@ fn any_call() -> impl Strategy<Value = Call> {
         3 => any_members().prop_map(Call::Retry),
         2 => (1..20_usize, 0..20_usize).prop_map(|(ahead, used)| Call::Ahead(ahead, used)),
         4 => (any_members(), initial()).prop_map(|(members, initial)| Call::Add(members, initial)),
-        1 => any_members().prop_map(Call::Remove),
+        2 => any_members().prop_map(Call::Remove),
         2 => (any_member(), kind(), any::<bool>()).prop_map(|(member, kind, is_due)| Call::Park(member, kind, is_due)),
         2 => (any_members(), initial()).prop_map(|(members, initial)| Call::Restore(members, initial)),
         2 => initial().prop_map(Call::RestoreDue),
@@ -103,23 +126,84 @@ fn any_call() -> impl Strategy<Value = Call> {
         2 => Just(Call::Try),
         1 => Just(Call::Look),
         2 => any::<bool>().prop_map(Call::Check),
-        1 => any_members().prop_map(Call::Propose),
+        3 => any_members().prop_map(Call::Propose),
         1 => any_members().prop_map(Call::Accept),
         1 => (any_members(), any::<bool>()).prop_map(|(members, for_good)| Call::Reject(members, for_good)),
         1 => (0..2_usize, any_members(), any::<bool>(), any::<bool>())
             .prop_map(|(source, members, as_candidates, remove)| Call::Read(source, members, as_candidates, remove)),
         1 => Just(Call::Decay),
         1 => Just(Call::Rebase),
+        1 => (any_member(), any::<bool>()).prop_map(|(member, is_over)| Call::Ban(member, is_over)),
+        2 => (0..2_usize, any_members(), any::<bool>(), any::<bool>())
+            .prop_map(|(host, members, is_over, is_limited)| Call::BanFor(host, members, is_over, is_limited)),
+        1 => (0..2_usize, any_members()).prop_map(|(host, members)| Call::UnbanFor(host, members)),
+        8 => (0..2_usize, prop_oneof![3 => Just(vec![]), 1 => any_members()])
+            .prop_map(|(host, tried)| Call::AllocateFor(host, tried)),
+        1 => (0..2_usize).prop_map(Call::TryFor),
+        1 => Just(Call::Hosts),
+        4 => (0..2_usize, prop::bool::weighted(0.2), 0..3_u32).prop_map(|(by, is_new, found)| Call::Judge(by, is_new, found)),
+        1 => (any_members(), any::<bool>()).prop_map(|(members, passed)| Call::Tally(members, passed)),
+        1 => (1..9_usize).prop_map(Call::Locally),
+        1 => Just(Call::Verify),
     ]
+}
+
+/// Every call of every gateway that can make it, twice, so that what is done the second time is raced too.
+fn all_calls() -> Vec<(usize, Call)> {
+    let members = || MEMBERS[2..].iter().map(|text| name(text)).collect::<Vec<_>>();
+    let one = || name(MEMBERS[3]);
+    let calls = || {
+        let mut calls = vec![
+            Call::Allocate(5),
+            Call::Retry(members()),
+            Call::Ahead(9, 2),
+            Call::Propose(members()),
+            Call::Judge(0, false, 0),
+            Call::Judge(0, false, 1),
+            Call::Judge(1, true, 0),
+            Call::Add(members(), Initial::Ramp),
+            Call::Park(one(), Kind::Cooldown, true),
+            Call::RestoreDue(Initial::Min),
+            Call::Restore(members(), Initial::Keep),
+            Call::Forgive(members()),
+            Call::Try,
+            Call::Look,
+            Call::Check(false),
+            Call::Accept(members()),
+            Call::Reject(members(), false),
+            Call::Read(0, members(), true, true),
+            Call::Read(1, members()[..1].to_vec(), false, true),
+            Call::Decay,
+            Call::Rebase,
+            Call::Ban(one(), true),
+            Call::Hosts,
+            Call::Tally(members(), true),
+            Call::Locally(3),
+            Call::Verify,
+            Call::Remove(vec![one()]),
+        ];
+        for outcome in 0..7 {
+            calls.push(Call::Report(one(), outcome));
+        }
+        for host in 0..HOSTS.len() {
+            calls.push(Call::BanFor(host, members(), false, true));
+            calls.push(Call::AllocateFor(host, vec![]));
+            calls.push(Call::AllocateFor(host, vec![one()]));
+            calls.push(Call::UnbanFor(host, vec![one()]));
+            calls.push(Call::TryFor(host));
+        }
+        calls
+    };
+    (0..2 * GATEWAYS).flat_map(|at| calls().into_iter().map(move |call| (at % GATEWAYS, call))).collect()
 }
 
 fn any_round() -> impl Strategy<Value = Round> {
     let blow = prop_oneof![
         12 => Just(Blow::Nothing),
-        2 => (0..=LEAST_CONCURRENT).prop_map(Blow::Death),
+        2 => (0..GATEWAYS).prop_map(Blow::Death),
         1 => Just(Blow::Break),
     ];
-    let calls = prop::collection::vec((0..=LEAST_CONCURRENT, any_call()), 1..16);
+    let calls = prop::collection::vec((0..GATEWAYS, any_call()), 1..20);
     let ends = prop::collection::vec((0..LEAST_CONCURRENT, any::<Index>()), 0..12);
     (calls, ends, blow).prop_map(|(calls, ends, blow)| Round { calls, ends, blow })
 }
@@ -130,6 +214,10 @@ struct Effect {
     /// Allocated for certain.
     chosen: Vec<Name>,
     held: Vec<(Name, Lease)>,
+    /// For which host, where it was for one; and whether by its own counts.
+    for_hosts: Vec<(usize, Name, bool)>,
+    /// Chosen without Redis, and told of: counted where they are eligible.
+    locally: Vec<Name>,
     /// So many of whomever may have been allocated as well.
     perhaps: u64,
     /// Subtracted from all scores.
@@ -164,7 +252,7 @@ impl Reach {
                 Call::Restore(_, initial) => reach.raises |= *initial == Initial::Min,
                 // Also those who catch up, where the gateway that looks chooses none of them.
                 Call::RestoreDue(initial) => reach.raises |= *initial != Initial::Keep,
-                Call::Park(..) | Call::Report(..) | Call::Check(_) => reach.moves = true,
+                Call::Park(..) | Call::Report(..) | Call::Check(_) | Call::Ban(..) => reach.moves = true,
                 Call::Decay => reach.shrinks = true,
                 _ => {}
             }
@@ -177,14 +265,43 @@ impl Reach {
 fn most(call: &Call) -> u64 {
     match call {
         Call::Allocate(n) => *n as u64,
-        Call::Retry(_) | Call::Try => 1,
+        Call::Retry(_) | Call::Try | Call::TryFor(_) | Call::AllocateFor(..) => 1,
+        Call::Locally(n) => *n as u64,
         // What was kept ready, and one call's worth under way.
         Call::Ahead(ahead, used) => (ahead + used + 64) as u64,
         _ => 0,
     }
 }
 
-async fn make(pool: Pool, url: String, call: Call) -> Effect {
+/// Chooses for one whom Redis is away from, and has it told; whom it has chosen, and whether Redis has heard of it.
+async fn choose_locally(url: &str, n: usize) -> (Vec<Name>, bool) {
+    let local = Arc::new(Local::new(TIMEOUT));
+    let here =
+        Pool::Redis(Redis::connect(url, KEY, TIMEOUT, NONE_AHEAD).expect("a good URL").with_local(local.clone()));
+    // Nobody listens there.
+    let (nowhere, soon) = ("redis://127.0.0.1:1", Duration::from_millis(20));
+    let away = Pool::Redis(Redis::connect(nowhere, KEY, soon, NONE_AHEAD).expect("a good URL").with_local(local));
+    let mut chosen = Vec::new();
+    let choose = async {
+        // Until the set has been read; it may be empty, or Redis gone.
+        for _ in 0..n + 20 {
+            if chosen.len() == n {
+                break;
+            }
+            if let Ok(Some((member, _))) = away.allocate(&[]).await {
+                chosen.push(member);
+            }
+        }
+    };
+    tokio::select! {
+        () = here.stand_by() => {}
+        () = choose => {}
+    }
+    let is_told = here.tell_owed().await.is_ok();
+    (chosen, is_told)
+}
+
+async fn make((at, pool): (usize, Pool), url: String, call: Call) -> Effect {
     let mut effect = Effect::default();
     // Under least-used, and of what was fetched ahead, there is no lease.
     let mut note = |result: Result<Option<(Name, Option<Lease>)>, PoolError>| match result {
@@ -249,6 +366,71 @@ async fn make(pool: Pool, url: String, call: Call) -> Effect {
             Ok(Some((member, _))) => note(Ok(Some((member.clone(), pool.hold(&member).await.ok())))),
             other => note(other.map(|_| None)),
         },
+        Call::TryFor(host) => match pool.try_next_for(HOSTS[host], Duration::ZERO).await {
+            Ok(Some((member, _))) => {
+                note(Ok(Some((member.clone(), pool.hold(&member).await.ok()))));
+                effect.for_hosts.push((host, Name::copy_from_slice(&member), false));
+            }
+            other => note(other.map(|_| None)),
+        },
+        Call::AllocateFor(host, tried) => {
+            let chosen = pool.allocate_for(HOSTS[host], &tried).await;
+            if let Ok(Some((member, _))) = &chosen {
+                assert!(!tried.contains(member), "{member:?} was tried");
+                effect.for_hosts.push((host, Name::copy_from_slice(member), at == PER_HOST));
+            }
+            note(chosen.map(leased));
+        }
+        Call::Ban(member, is_over) => drop(pool.ban(&[ban(&member, is_over)], care.max_parked).await),
+        Call::BanFor(host, members, is_over, is_limited) => {
+            let bans: Vec<_> = members.iter().map(|member| ban(member, is_over)).collect();
+            drop(pool.ban_for(HOSTS[host], &bans, is_limited.then_some(50)).await);
+        }
+        Call::UnbanFor(host, members) => drop(pool.unban_for(HOSTS[host], &members).await),
+        Call::Hosts => drop(pool.hosts(&mut None).await),
+        Call::Judge(by, is_new, found) => {
+            let by = ["one", "two"][by].to_owned();
+            let opinion = match found {
+                0 => Opinion::Passed,
+                1 => Opinion::Rejected("why".to_owned()),
+                _ => Opinion::Unknown,
+            };
+            if let Ok(Some(claimed)) = pool.claim_candidates(100, Duration::ZERO, &by, is_new).await {
+                let judged = |member| Judged { member, opinion: opinion.clone(), luck: 1.0 };
+                let judged: Vec<_> = claimed.into_iter().map(judged).collect();
+                // Verdicts are kept for twice as long: some candidates pass who have one, and some after it has ended.
+                let soon = Duration::from_millis(30);
+                let judging = Judging { by, initial: Initial::Min, first: soon, longest: 4 * soon };
+                drop(pool.judged(&judged, &judging).await);
+            }
+        }
+        Call::Tally(members, passed) => {
+            let checks: Vec<_> = members.into_iter().map(|member| (member, Some(passed))).collect();
+            drop(pool.note_countries(&[(checks[0].0.clone(), "DE".to_owned())]).await);
+            drop(pool.tally(&checks).await);
+        }
+        Call::Locally(n) => {
+            let (chosen, is_told) = choose_locally(&url, n).await;
+            if is_told {
+                effect.locally.extend(chosen);
+            } else {
+                effect.perhaps += chosen.len() as u64;
+            }
+        }
+        Call::Verify => {
+            let context = Context {
+                policy: Policy::LeastUsed,
+                prefetch: 0,
+                workers: 1,
+                decays: true,
+                initial: Initial::Ramp,
+                restore: Initial::Ramp,
+            };
+            if let Ok(verdict) = pool.verify(context).await {
+                let wrong: Vec<_> = verdict.findings.into_iter().filter(|finding| finding.rule.is_wrong()).collect();
+                assert_eq!(wrong, []);
+            }
+        }
         Call::Look => drop(pool.look(0, 100).await),
         Call::Check(is_healthy) => {
             let every = Duration::from_millis(5);
@@ -288,26 +470,57 @@ async fn make(pool: Pool, url: String, call: Call) -> Effect {
     effect
 }
 
+/// Over at once, or not while this lasts.
+fn ban(member: &Name, is_over: bool) -> Ban {
+    let span = if is_over { Duration::ZERO } else { Duration::from_secs(600) };
+    Ban { member: member.clone(), reason: "why".to_owned(), span }
+}
+
+/// What hosts think of members: until when each is banned, and how often it was given to the host by the host's own counts.
+#[derive(Default)]
+struct Opinions {
+    banned: [BTreeMap<Name, u64>; HOSTS.len()],
+    given: [BTreeMap<Name, f64>; HOSTS.len()],
+}
+
+fn opinions(server: &Server) -> Opinions {
+    let read = |key: &str| {
+        let scores = server.scores(key).into_iter();
+        scores.map(|(member, score)| (Name::from(member), score.parse().unwrap())).collect::<BTreeMap<Name, f64>>()
+    };
+    let mut opinions = Opinions::default();
+    for (at, host) in HOSTS.iter().enumerate() {
+        let banned = read(&format!("{KEY}:host:{host}")).into_iter();
+        opinions.banned[at] = banned.map(|(member, until)| (member, until as u64)).collect();
+        let given = read(&format!("{KEY}:host:{host}:counts")).into_iter();
+        opinions.given[at] = given.map(|(member, score)| (member.clone(), score * weight(&member))).collect();
+    }
+    opinions
+}
+
 /// Where a member is, and how many allocations it has had.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Place {
     allocations: f64,
     is_candidate: bool,
+    is_eligible: bool,
     is_in_set: bool,
 }
 
 async fn places(pool: &Pool) -> BTreeMap<Name, Place> {
     let mut places = BTreeMap::new();
-    let mut put = |member: Name, score: f64, is_candidate, is_in_set| {
+    let mut put = |member: Name, score: f64, [is_candidate, is_eligible, is_in_set]: [bool; 3]| {
         let allocations = score * weight(&member);
         assert!((allocations - allocations.round()).abs() < 1e-6 && allocations > -0.5, "{member:?}: {score}");
-        let place = Place { allocations: allocations.round(), is_candidate, is_in_set };
+        let place = Place { allocations: allocations.round(), is_candidate, is_eligible, is_in_set };
         assert_eq!(places.insert(member.clone(), place), None, "{member:?} is in two states");
     };
-    pool.list().await.unwrap().into_iter().for_each(|entry| put(entry.member, entry.count, false, true));
-    pool.ramping().await.unwrap().into_iter().for_each(|entry| put(entry.member, entry.count, false, false));
-    pool.parked().await.unwrap().into_iter().for_each(|parked| put(parked.member, parked.count, false, false));
-    pool.candidates().await.unwrap().into_iter().for_each(|candidate| put(candidate.member, 0.0, true, false));
+    pool.list().await.unwrap().into_iter().for_each(|entry| put(entry.member, entry.count, [false, true, true]));
+    let ramping = pool.ramping().await.unwrap().into_iter();
+    ramping.for_each(|entry| put(entry.member, entry.count, [false, true, false]));
+    pool.parked().await.unwrap().into_iter().for_each(|parked| put(parked.member, parked.count, [false; 3]));
+    let candidates = pool.candidates().await.unwrap().into_iter();
+    candidates.for_each(|candidate| put(candidate.member, 0.0, [true, false, false]));
     places
 }
 
@@ -353,6 +566,34 @@ const WITNESS: &str = "
     end
     for member in pairs(hash(':streaks')) do
         if not (set[member] or ramping[member]) then wrong[#wrong + 1] = member .. ' has a streak and is not eligible' end
+    end
+    local verdicts, ends = hash(':verdicts'), of(zset(':verdicts:ends'))
+    for member in pairs(verdicts) do
+        if not ends[member] then wrong[#wrong + 1] = member .. ' has a verdict that never ends' end
+    end
+    for member in pairs(ends) do
+        if not verdicts[member] then wrong[#wrong + 1] = member .. ' has an end and no verdict' end
+    end
+    for member, checks in pairs(hash(':tallies')) do
+        if #checks > 20 or #checks < 1 or string.find(checks, '[^+-]') then
+            wrong[#wrong + 1] = member .. ' has the checks ' .. checks
+        end
+    end
+    local now = redis.call('TIME')
+    now = now[1] * 1000 + math.floor(now[2] / 1000)
+    for _, host in ipairs({'a.test', '[::1]'}) do
+        local last = redis.call('ZRANGE', KEY .. ':host:' .. host, -1, -1, 'WITHSCORES')[2]
+        local till = redis.call('ZSCORE', KEY .. ':hosts', host)
+        if last and tonumber(last) > now and not (till and tonumber(till) >= tonumber(last)) then
+            wrong[#wrong + 1] = host .. ' has banned somebody and is not among the hosts'
+        end
+        local counts = redis.call('ZRANGE', KEY .. ':host:' .. host .. ':counts', 0, -1, 'WITHSCORES')
+        for i = 2, #counts, 2 do
+            if tonumber(counts[i]) < 0 then wrong[#wrong + 1] = counts[i - 1] .. ' has less than nothing of ' .. host end
+        end
+        if #counts > 0 and not redis.call('ZSCORE', KEY .. ':counted', host) then
+            wrong[#wrong + 1] = host .. ' has counts and nobody knows'
+        end
     end
     local gateways, sums = of(zset(':gateways')), {}
     for _, key in ipairs(redis.call('KEYS', KEY .. ':leases:*')) do
@@ -401,7 +642,12 @@ fn connect(server: &Server, gateway: usize) -> Pool {
         let concurrency = Concurrency { max_in_flight: 0, heartbeat: HEARTBEAT };
         Redis::connect_least_concurrent(&url, KEY, TIMEOUT, concurrency).expect("a good URL")
     } else {
-        Redis::connect(&url, KEY, TIMEOUT, NONE_AHEAD).expect("a good URL").with_ramp(3)
+        let redis = Redis::connect(&url, KEY, TIMEOUT, NONE_AHEAD).expect("a good URL");
+        match gateway {
+            RAMPING => redis.with_ramp(3),
+            PER_HOST => redis.with_hosts(PerHost { max_hosts: 9, idle: Duration::from_secs(600) }),
+            _ => redis,
+        }
     };
     let pool = Pool::Redis(redis);
     // So that it hears of the dead before it chooses anybody itself.
@@ -433,7 +679,7 @@ async fn play(
     let mut sum = Effect::default();
     let (mut under_way, mut dying) = (JoinSet::new(), Vec::new());
     for (at, call) in &round.calls {
-        let (at, task) = (*at, make(gateways[*at].0.clone(), server.url(), call.clone()));
+        let (at, task) = (*at, make((*at, gateways[*at].0.clone()), server.url(), call.clone()));
         let handle = under_way.spawn(async move { (at, task.await) });
         if matches!(round.blow, Blow::Death(victim) if victim == at) {
             // What it was told nobody hears any more.
@@ -461,14 +707,20 @@ async fn play(
         Blow::Break => drop(server.cmd(&["CLIENT", "KILL", "TYPE", "normal"])),
     }
     while let Some(done) = under_way.join_next().await {
-        // One that was aborted is no news.
-        let Ok((at, effect)) = done else { continue };
+        let (at, effect) = match done {
+            Ok(done) => done,
+            // One that was aborted is no news.
+            Err(error) if error.is_cancelled() => continue,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        };
         if matches!(round.blow, Blow::Death(victim) if victim == at) {
             lost.push(effect.held);
             continue;
         }
         gateways[at].1.extend(effect.held);
         sum.chosen.extend(effect.chosen);
+        sum.for_hosts.extend(effect.for_hosts);
+        sum.locally.extend(effect.locally);
         sum.perhaps += effect.perhaps;
         sum.rebased += effect.rebased;
     }
@@ -489,11 +741,16 @@ fn compare(round: &Round, before: &BTreeMap<Name, Place>, after: &BTreeMap<Name,
             continue;
         }
         let chosen = effect.chosen.iter().filter(|chosen| **chosen == member).count() as f64;
+        let locally = effect.locally.iter().filter(|chosen| **chosen == member).count() as u64;
+        // Whoever is not eligible when Redis is told is not counted.
+        let is_told = was.is_eligible && is.is_eligible && !reach.moves;
+        let chosen = chosen + if is_told { locally as f64 } else { 0.0 };
         let exact = was.allocations + chosen - effect.rebased * weight(&member);
         // Of members that are not in the set the count goes down to 0 at most, and what was given back too late stays.
         let was_in_set_throughout = was.is_in_set && is.is_in_set && !reach.moves;
         let ahead = round.calls.iter().filter(|(_, call)| matches!(call, Call::Ahead(..))).map(|(_, call)| most(call));
-        let slack = effect.perhaps + if was_in_set_throughout { 0 } else { ahead.sum() };
+        let slack =
+            effect.perhaps + if was_in_set_throughout { 0 } else { ahead.sum() } + if is_told { 0 } else { locally };
         let high = match () {
             () if reach.raises => f64::INFINITY,
             () if effect.rebased == 0.0 || was_in_set_throughout => exact + slack as f64,
@@ -509,12 +766,60 @@ fn compare(round: &Round, before: &BTreeMap<Name, Place>, after: &BTreeMap<Name,
     }
 }
 
+/// Nobody is given to a host that has banned him all the while, and each host's own counts go up by what it was given.
+fn compare_hosts(
+    round: &Round,
+    (before, after): (&Opinions, &Opinions),
+    (was, is): (&BTreeMap<Name, Place>, &BTreeMap<Name, Place>),
+    effect: &Effect,
+) {
+    let reach = Reach::of(&round.calls);
+    for (host, shown) in HOSTS.iter().enumerate() {
+        let calls = || round.calls.iter().map(|(_, call)| call);
+        let is_unbanned = calls().any(|call| matches!(call, Call::UnbanFor(other, _) if *other == host));
+        let is_banned = calls().any(|call| matches!(call, Call::BanFor(other, ..) if *other == host));
+        for (member, until) in &before.banned[host] {
+            let is_banned_throughout = !is_unbanned && after.banned[host].get(member).is_some_and(|end| end >= until);
+            // Bans are for ten minutes, or over as soon as they are given.
+            let is_long =
+                after.banned[host].get(member).is_some_and(|end| *end > now_ms() + 60_000) && *until > now_ms();
+            let is_given = effect.for_hosts.iter().any(|(other, given, _)| *other == host && given == member);
+            assert!(!(is_banned_throughout && is_long && is_given), "{member:?} is banned by {}, {round:?}", shown);
+        }
+        for (member, before) in &before.given[host] {
+            let stays = [was, is].iter().all(|places| places.get(member).is_some_and(|place| place.is_in_set));
+            let is_quiet = !reach.moves && !reach.leaving.contains(member) && !is_banned && !is_unbanned;
+            // Gone, it had been out, and was noticed only now.
+            let Some(now) = after.given[host].get(member).filter(|_| stays && is_quiet) else { continue };
+            let given = effect
+                .for_hosts
+                .iter()
+                .filter(|(other, name, by_counts)| (*other, name) == (host, member) && *by_counts);
+            let given = given.count() as f64;
+            let high = before.round() + given + effect.perhaps as f64;
+            assert!(
+                (before.round() + given..=high).contains(&now.round()),
+                "{member:?} was given to {} {before} times, then {given}, now {now}: {round:?}",
+                shown
+            );
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
 async fn race(server: &Server, rounds: &[Round]) {
-    let mut gateways: Vec<_> = (0..=LEAST_CONCURRENT).map(|at| (connect(server, at), Vec::new())).collect();
+    let mut gateways: Vec<_> = (0..GATEWAYS).map(|at| (connect(server, at), Vec::new())).collect();
     let mut lost = Vec::new();
-    let observer = connect(server, LEAST_CONCURRENT);
+    let observer = connect(server, RAMPING);
     observer.add(&MEMBERS[..5].iter().map(|text| name(text)).collect::<Vec<_>>(), Initial::Min).await.unwrap();
+    // The others are candidates, and rejected once.
+    observer.propose(&MEMBERS[5..].iter().map(|text| name(text)).collect::<Vec<_>>()).await.unwrap();
+    make((RAMPING, observer.clone()), server.url(), Call::Judge(0, true, 1)).await;
     let mut before = places(&observer).await;
+    let mut thought = opinions(server);
     for round in rounds {
         let effect = play(server, &mut gateways, &mut lost, round).await;
         // A call whose connection broke may still be on its way.
@@ -524,7 +829,9 @@ async fn race(server: &Server, rounds: &[Round]) {
         }
         let after = places(&observer).await;
         compare(round, &before, &after, &effect);
-        before = after;
+        let think = opinions(server);
+        compare_hosts(round, (&thought, &think), (&before, &after), &effect);
+        (before, thought) = (after, think);
         // Ended by somebody dead: unheard.
         lost.iter_mut().for_each(|held| drop(held.pop()));
         if lost.is_empty() {
@@ -546,6 +853,12 @@ fn whatever_several_gateways_do_at_once_counts_membership_and_in_flight_are_righ
     let config = ProptestConfig { cases: 10, max_shrink_iters: 30, ..ProptestConfig::default() };
     proptest!(config, |(rounds in prop::collection::vec(any_round(), 5..25))| {
         server.cmd(&["FLUSHALL"]);
+        // The first round has everything in it, and the second loses one who leases.
+        let rounds: Vec<Round> = [Blow::Nothing, Blow::Death(0)]
+            .map(|blow| Round { calls: all_calls(), ends: vec![], blow })
+            .into_iter()
+            .chain(rounds)
+            .collect();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let witness = scope.spawn(|| {
@@ -560,4 +873,21 @@ fn whatever_several_gateways_do_at_once_counts_membership_and_in_flight_are_righ
             raced.and(seen).unwrap_or_else(|cause| std::panic::resume_unwind(cause));
         });
     });
+    assert_eq!(not_run(&server), Vec::<String>::new(), "these scripts were not raced");
+}
+
+/// Scripts that Redis has never run. Every file of `lua/` that is no part of others must be among those that it is asked for.
+fn not_run(server: &Server) -> Vec<String> {
+    let (names, digests): (Vec<_>, Vec<_>) = scripts().unzip();
+    let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua")).expect("the scripts");
+    let files = folder.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "lua"));
+    let is_part =
+        |path: &std::path::PathBuf| std::fs::read_to_string(path).unwrap().contains("In front of the scripts");
+    let alone =
+        files.filter(|path| !is_part(path)).map(|path| path.file_stem().unwrap().to_string_lossy().into_owned());
+    let unknown: Vec<_> = alone.filter(|file| !names.contains(file)).collect();
+    assert_eq!(unknown, Vec::<String>::new(), "these files are no scripts");
+    let words: Vec<_> = ["SCRIPT".to_owned(), "EXISTS".to_owned()].into_iter().chain(digests).collect();
+    let Reply::Array(known) = server.cmd(&words) else { panic!("no array") };
+    names.into_iter().zip(known).filter(|(_, known)| *known == Reply::Int(0)).map(|(name, _)| name).collect()
 }

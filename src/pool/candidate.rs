@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Initial;
+use super::parked::doubled;
 use crate::member::Name;
 
 /// How candidates are judged.
@@ -78,8 +79,7 @@ impl Opinion {
 impl Judging {
     /// How long who was rejected for the `in_a_row`th time waits; in ms.
     pub(super) fn pause_ms(&self, in_a_row: u32, luck: f64) -> u64 {
-        let doublings = i32::try_from(in_a_row.saturating_sub(1)).unwrap_or(i32::MAX);
-        let span = self.first.as_millis() as f64 * 2_f64.powi(doublings);
+        let span = self.first.as_millis() as f64 * doubled(in_a_row);
         (span.min(self.longest.as_millis() as f64) * luck) as u64
     }
 }

@@ -57,6 +57,12 @@ const CHUNK: usize = 200;
 /// Members that are read or looked up at once, which is quicker.
 const LOOKUP: usize = 1_000;
 
+/// The name of every script that pools in Redis run, mostly that of its file in `lua/`, and the SHA1 digest by which Redis knows
+/// it: what its slow log and `MONITOR` show of a call.
+pub fn scripts() -> impl Iterator<Item = (String, String)> {
+    scripts::digests()
+}
+
 /// One client of one pool in Redis. Clones share its connection; when the last one goes, the connection does.
 #[derive(Clone)]
 pub struct Redis {

@@ -88,16 +88,14 @@ impl Redis {
 
     /// What is known of members beside their state goes with them. `all`: also the verdicts on them.
     pub(in crate::pool) async fn lose_memory(&self, members: &[Name], all: bool) -> Result<(), PoolError> {
+        let (keys, link) = (&self.shared.keys, &self.shared.link);
+        let mut forgetting = keys.memory().to_vec();
+        if all {
+            forgetting.extend([keys.verdicts(), keys.verdict_ends()]);
+        }
         for chunk in members.chunks(CHUNK) {
-            let names = || chunk.iter().cloned().map(Value::from);
-            for key in self.shared.keys.memory() {
-                self.call("HDEL", std::iter::once(key).chain(names()).collect()).await?;
-            }
-            if all {
-                let [verdicts, ends] = [self.shared.keys.verdicts(), self.shared.keys.verdict_ends()];
-                self.call("HDEL", std::iter::once(verdicts).chain(names()).collect()).await?;
-                self.call("ZREM", std::iter::once(ends).chain(names()).collect()).await?;
-            }
+            let names = chunk.iter().cloned().map(Value::from);
+            link.run(&scripts::FORGET, &forgetting, names, link.deadline()).await?;
         }
         Ok(())
     }

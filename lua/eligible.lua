@@ -1,0 +1,14 @@
+-- eligible.lua: who is eligible, in the set or catching up slowly. In front of the scripts that need it, behind weight.lua.
+
+-- Counts `more` allocations of a member, 1 or more, or -1; whether it is eligible. Who has left took its count along.
+local function recount(member, more)
+  for _, key in ipairs({KEYS[1], KEYS[6]}) do
+    local score = redis.call('ZSCORE', key, member)
+    if score then
+      redis.call('ZADD', key, counted(member, tonumber(score), more), member)
+      return true
+    end
+  end
+  return false
+end
+
