@@ -183,7 +183,11 @@ fn the_embedded_pool_is_shared_between_threads() {
 // --- lua/allocate.lua by itself ---
 
 const ALLOCATE: &str = include_str!("../lua/allocate.lua");
-const GIVE_BACK: &str = concat!(include_str!("../lua/weight.lua"), include_str!("../lua/give_back.lua"));
+const GIVE_BACK: &str = concat!(
+    include_str!("../lua/weight.lua"),
+    include_str!("../lua/eligible.lua"),
+    include_str!("../lua/give_back.lua")
+);
 
 /// The script as it would be without levels and weights: one member after the other.
 const ONE_BY_ONE: &str = "

@@ -228,7 +228,11 @@ fn a_gateway_that_ends_without_redis_says_what_is_not_counted() {
 
 #[test]
 fn a_batch_counts_once_whoever_is_there() {
-    let script = concat!(include_str!("../lua/weight.lua"), include_str!("../lua/count.lua"));
+    let script = concat!(
+        include_str!("../lua/weight.lua"),
+        include_str!("../lua/eligible.lua"),
+        include_str!("../lua/count.lua")
+    );
     let redis = Redis::start();
     let count = |number: &str, pairs: &[&str]| {
         let moving =

@@ -1,13 +1,23 @@
 //! `evenkeel pool verify`: what it says of pools that are well, and of pools that somebody has had a hand in.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use evenkeel::member::Name;
+use evenkeel::pool::embedded::Embedded;
+use evenkeel::pool::redis::Redis as Client;
+use evenkeel::pool::verify::Context;
+use evenkeel::pool::{
+    Ban, Care, Concurrency, Decay, Initial, Judged, Judging, Kind, Lease, Opinion, Outcome, PerHost, Policy, Pool,
+    Report, Stay, Walk,
+};
 use serde_json::{Value, json};
 
 use crate::support::gateway::{KEY, program, run};
-use crate::support::pool::name;
+use crate::support::pool::{NONE_AHEAD, name, parking};
 use crate::support::redis::{Redis, Reply};
 use crate::support::upstream::id;
+use crate::support::wire::PATIENCE;
 
 /// What it says as JSON, which must go with its exit code.
 fn verify(redis: &Redis, env: &[(&str, &str)]) -> Value {
@@ -226,4 +236,161 @@ fn a_large_pool_under_traffic_is_sound() {
             assert_eq!((&told["sound"], &told["members"]["eligible"]), (&json!(true), &json!(30_000)), "{told:#}");
         }
     });
+}
+
+/// A life of candidates, verdicts, lists, bans, failures, checks and whatever else a pool can hold.
+async fn live(pools: &[Pool]) -> Vec<Lease> {
+    let hour = Duration::from_secs(3600);
+    let care = Care { park_after: 2, cooldown: hour, max_cooldown: hour, max_parked: 90, restore: Initial::Min };
+    let members: Vec<Name> =
+        (0..8).map(|n| name(&format!("10.0.0.{n}:1"))).chain([name("10.1.0.1:1?weight=3")]).collect();
+    let mut leases = Vec::new();
+    for pool in pools {
+        pool.add(&members, Initial::Min).await.unwrap();
+        for n in 0..20 {
+            let chosen = match n % 3 {
+                0 => pool.allocate_for("shop.test", &[]).await,
+                1 => pool.allocate_for("other.test", &members[..1]).await,
+                _ => pool.allocate(&[]).await,
+            };
+            leases.extend(chosen.unwrap().map(|(_, lease)| lease));
+        }
+        let stay = Stay::For(hour);
+        pool.park(&members[0], &parking(Kind::Hand, stay)).await.unwrap();
+        let report = |outcome| Report { member: members[1].clone(), outcome, luck: 1.0 };
+        pool.report(&[report(Outcome::Failed(2, "x".into()))], &care).await.unwrap();
+        let failed = Report { member: members[2].clone(), outcome: Outcome::Failed(1, "x".into()), luck: 1.0 };
+        pool.report(&[failed], &care).await.unwrap();
+        let ban = |member: &Name| Ban { member: member.clone(), reason: "x".into(), span: hour };
+        pool.ban(&[ban(&members[3])], 90).await.unwrap();
+        pool.ban_for("shop.test", &[ban(&members[4]), ban(&members[0])], None).await.unwrap();
+        pool.park(&members[5], &parking(Kind::Cooldown, Stay::For(Duration::ZERO))).await.unwrap();
+        pool.restore_due(10, Initial::Ramp).await.unwrap();
+        pool.enroll(&mut Walk::default(), hour).await.unwrap();
+        pool.claim(100, hour).await.unwrap();
+        pool.tally(&[(members[6].clone(), Some(true))]).await.unwrap();
+        let mut reading = pool.begin_reading("free", Initial::Ramp).await.unwrap();
+        let found = ["10.2.0.1:1", "10.2.0.2:1", "10.2.0.3:1"].map(name);
+        pool.take(&mut reading, &found, true).await.unwrap();
+        pool.note_countries(&[(found[0].clone(), "DE".into())]).await.unwrap();
+        let claimed = pool.claim_candidates(2, hour, "rules", true).await.unwrap().unwrap();
+        let opinions = [Opinion::Rejected("slow".into()), Opinion::Passed];
+        let judged = claimed.into_iter().zip(opinions);
+        let judged: Vec<_> = judged.map(|(member, opinion)| Judged { member, opinion, luck: 1.0 }).collect();
+        let judging = Judging { by: "rules".into(), initial: Initial::Ramp, first: hour, longest: hour };
+        pool.judged(&judged, &judging).await.unwrap();
+        let mut reading = pool.begin_reading("rented", Initial::Min).await.unwrap();
+        pool.take(&mut reading, &[name("10.3.0.1:1")], false).await.unwrap();
+        pool.remove(&members[7..8]).await.unwrap();
+        pool.decay(Decay { keep: 0.5, period: hour }).await.unwrap();
+        pool.rebase().await.unwrap();
+    }
+    leases
+}
+
+async fn assert_well(pool: &Pool) {
+    let context = Context {
+        policy: Policy::LeastUsed,
+        prefetch: 0,
+        workers: 1,
+        decays: true,
+        initial: Initial::Ramp,
+        restore: Initial::Ramp,
+    };
+    let verdict = pool.verify(context).await.unwrap();
+    assert_eq!(verdict.findings, []);
+    let numbers = verdict.numbers;
+    assert!(numbers.parked >= 2 && numbers.candidates >= 1 && numbers.eligible >= 5, "{numbers:?}");
+}
+
+#[tokio::test]
+async fn a_pool_in_which_everything_has_happened_is_well() {
+    let limits = PerHost { max_hosts: 9, idle: Duration::from_secs(60) };
+    let embedded = [Embedded::new().with_ramp(5), Embedded::new().with_hosts(limits), Embedded::least_concurrent(0)];
+    for pool in embedded.map(Pool::Embedded) {
+        let _leases = live(std::slice::from_ref(&pool)).await;
+        assert_well(&pool).await;
+    }
+
+    let redis = Redis::start();
+    let open = || Client::connect(&redis.url(), KEY, PATIENCE, NONE_AHEAD).unwrap();
+    let concurrency = Concurrency { max_in_flight: 0, heartbeat: PATIENCE };
+    let concurrent = || Client::connect_least_concurrent(&redis.url(), KEY, PATIENCE, concurrency).unwrap();
+    let pools = [open().with_ramp(5), open().with_hosts(limits), concurrent(), concurrent(), open()].map(Pool::Redis);
+    let leases = live(&pools).await;
+    assert_eq!(leases.len(), 100);
+    assert_well(&pools[0]).await;
+    let told = verify(&redis, &[("EVENKEEL_POOL__RESTORE", "ramp")]);
+    assert_eq!(told["findings"], json!([]), "{told:#}");
+    // Nothing of what is there is unknown.
+    let Reply::Array(keys) = redis.cmd(&["KEYS", "*"]) else { panic!("no array") };
+    assert!(keys.len() >= 28, "{keys:?}");
+}
+
+#[test]
+fn what_is_kept_beside_the_members_is_looked_at_too() {
+    let redis = Redis::start();
+    let good = "http://10.0.0.7:1";
+    redis.cmd(&["ZADD", KEY, "5", good, "5", "http://10.0.0.8:1"]);
+    let verdict = r#"{"reason":"x","until_ms":1,"in_a_row":1}"#;
+    redis.cmd(&["HSET", &key("verdicts"), "http://10.1.0.1:1", verdict, "http://10.1.0.2:1", "}{"]);
+    redis.cmd(&["ZADD", &key("verdicts:ends"), "1", "http://10.1.0.2:1", "1", "http://10.1.0.3:1"]);
+    redis.cmd(&["HSET", &key("tallies"), good, "+-x", "http://10.1.0.4:1", "+"]);
+    redis.cmd(&["HSET", &key("countries"), "http://10.1.0.5:1", "DE"]);
+    redis.cmd(&["ZADD", &key("checks"), "1", good, "1", "http://10.1.0.6:1"]);
+    redis.cmd(&["ZADD", &key("hosts"), "5", "shop.test", "99999999999999", "other.test"]);
+    redis.cmd(&["ZADD", &key("host:shop.test"), "99999999999999", good]);
+    redis.cmd(&["ZADD", &key("host:other.test"), "99999999999999", "http://10.1.0.7:1"]);
+    redis.cmd(&["ZADD", &key("counted"), "1", "shop.test"]);
+    redis.cmd(&["ZADD", &key("host:shop.test:counts"), "1.5", "http://10.0.0.8:1"]);
+    redis.cmd(&["HSET", &key("in_flight"), good, "3"]);
+    redis.cmd(&["SADD", &key("sources"), "a list"]);
+    for suffix in ["source:a list", "judging", "host:other.test:sync", "host:other.test:place"] {
+        redis.cmd(&["SET", &key(suffix), "x"]);
+    }
+    for suffix in ["host:shop.test", "host:other.test"] {
+        redis.cmd(&["PEXPIRE", &key(suffix), "1000000"]);
+    }
+    redis.cmd(&["SADD", &key("hosts:changes"), "x"]);
+    redis.cmd(&["EXPIRE", &key("verdicts"), "1000"]);
+
+    let told = verify(&redis, &[]);
+    let id = |member: &str| evenkeel::member::id(&name(member));
+    let about = |is_wrong| -> Vec<(String, Vec<String>)> {
+        let mut found = findings(&told, is_wrong);
+        found.retain(|(_, members)| !members.is_empty());
+        found.iter_mut().for_each(|(_, members)| members.sort());
+        found
+    };
+    let one = |what: &str, member: &str| (what.to_owned(), vec![id(member)]);
+    let wrong = [
+        one("fraction", "http://10.0.0.8:1"),
+        one("never ends", "http://10.1.0.1:1"),
+        one("unheard", good),
+        one("unbalanced", good),
+    ];
+    assert_eq!(about(true), wrong, "{told:#}");
+    let mut stale: Vec<_> = (3..8).map(|n| id(&format!("http://10.1.0.{n}:1"))).collect();
+    stale.sort();
+    let mut garbled = vec![id(good), id("http://10.1.0.2:1")];
+    garbled.sort();
+    assert_eq!(about(false), [("garbled".to_owned(), garbled), ("stale".to_owned(), stale)], "{told:#}");
+    let sentences = told["findings"].as_array().unwrap().iter().filter(|finding| finding["members"] == json!([]));
+    let keys = |what: &str| -> Vec<String> {
+        let found = sentences.clone().filter(|finding| finding["what"] == what);
+        let key = |finding: &Value| finding["sentence"].as_str().unwrap().split(" is a ").next().unwrap().to_owned();
+        let mut keys: Vec<_> = found.map(key).collect();
+        keys.sort();
+        keys
+    };
+    let wrong_types = [
+        "KEY:host:other.test:place",
+        "KEY:host:other.test:sync",
+        "KEY:hosts:changes",
+        "KEY:judging",
+        "KEY:source:a list",
+    ];
+    assert_eq!(keys("wrong type"), wrong_types, "{told:#}");
+    assert!(keys("expires")[0].starts_with("KEY:verdicts expires in 9"), "{told:#}");
+    assert!(keys("lingers")[0].starts_with("KEY:host:shop.test:counts never expires"), "{told:#}");
 }

@@ -270,15 +270,20 @@ impl Embedded {
         survey.lowest(entries.into_iter().take(LOWEST).collect());
         survey.next_key();
         for entry in self.ramping() {
-            survey.other(Place::Ramping, &entry.member, entry.count.to_string().as_bytes(), Standing(b"000001100"));
+            survey.other(
+                Place::Ramping,
+                &entry.member,
+                entry.count.to_string().as_bytes(),
+                Standing(b"00000110000000"),
+            );
         }
         survey.next_key();
         for parked in self.parked() {
-            survey.other(Place::Parked, &parked.member, b"{}", Standing(b"010000000"));
+            survey.other(Place::Parked, &parked.member, b"{}", Standing(b"01000000000000"));
         }
         survey.next_key();
         for candidate in self.candidates() {
-            survey.other(Place::Candidates, &candidate.member, b"", Standing(b"000100000"));
+            survey.other(Place::Candidates, &candidate.member, b"", Standing(b"00010000000000"));
         }
         survey.verdict()
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 
 use super::count;
-use super::{Entry, Initial, Policy};
+use super::{Entry, Initial, Policy, Rejection};
 use crate::member::{self, Member, Name};
 
 /// So many members are kept of each finding.
@@ -62,6 +62,14 @@ pub enum Rule {
     NeverReturns,
     /// Catches up, and never has a turn.
     NoTurn,
+    /// A verdict that nobody throws away.
+    NeverEnds,
+    /// A ban that gateways do not hear of.
+    Unheard,
+    /// A key without the time to live that it should have.
+    Lingers,
+    /// More in flight than gateways hold, or less.
+    Unbalanced,
     /// Below 0.
     Negative,
     /// One id, two members.
@@ -70,6 +78,8 @@ pub enum Rule {
     TwoStates,
     /// Catches up where nobody looks.
     NobodyRamps,
+    /// What is remembered cannot be read.
+    Garbled,
     /// A rest of something that is over.
     Stale,
 }
@@ -87,23 +97,28 @@ impl Rule {
             Self::Unreadable => "unreadable",
             Self::NeverReturns => "never returns",
             Self::NoTurn => "no turn",
+            Self::NeverEnds => "never ends",
+            Self::Unheard => "unheard",
+            Self::Lingers => "lingers",
+            Self::Unbalanced => "unbalanced",
             Self::Negative => "negative",
             Self::SharedId => "shared id",
             Self::TwoStates => "two states",
             Self::NobodyRamps => "nobody ramps",
+            Self::Garbled => "garbled",
             Self::Stale => "stale",
         }
     }
 
     /// Whether something must be done; a note otherwise.
     pub fn is_wrong(self) -> bool {
-        self <= Self::NoTurn
+        self <= Self::Unbalanced
     }
 
     /// What is true of members, and what to do, as an end of a sentence; empty where it is about keys.
     fn about_members(self) -> &'static str {
         match self {
-            Self::WrongType | Self::Expires | Self::Evicts => "",
+            Self::WrongType | Self::Expires | Self::Evicts | Self::Lingers => "",
             Self::Malformed => "no URL of a proxy; set aside when its turn comes",
             Self::TooLarge => {
                 "a count so large, or so far below 0, that one more is the same number; write another score"
@@ -114,12 +129,22 @@ impl Rule {
                 "set aside for a time, but nobody is told when; `evenkeel pool restore` brings it back"
             }
             Self::NoTurn => "catching up, but its turn never comes; remove it and add it again",
+            Self::NeverEnds => {
+                "a verdict that is kept for ever; remove the candidate, or let `KEY:verdicts:ends` say until when"
+            }
+            Self::Unheard => {
+                "banned by a host for longer than gateways know; ban it again, as `evenkeel pool ban --host` does"
+            }
+            Self::Unbalanced => {
+                "in flight through it is not what all gateways have together; it chooses wrongly until they all begin anew"
+            }
             Self::Negative => "a score below 0; another tool wrote it",
             Self::SharedId => {
                 "one id with another member: most likely one proxy in two spellings, with a turn for each"
             }
             Self::TwoStates => "eligible, and set aside, a candidate or catching up as well; only the first counts",
             Self::NobodyRamps => "catching up slowly, of which this configuration knows nothing; joins the set soon",
+            Self::Garbled => "a verdict or last checks that cannot be read; they count for nothing",
             Self::Stale => "a trace of a state that it is in no more; harmless",
         }
     }
@@ -200,6 +225,11 @@ pub(super) enum Place {
     Turns,
     Failures,
     Trials,
+    Checks,
+    Verdicts,
+    Ends,
+    Tallies,
+    Countries,
 }
 
 /// In which keys a member is, at one moment.
@@ -209,6 +239,12 @@ pub(super) struct Standing<'a>(pub(super) &'a [u8]);
 impl Standing<'_> {
     fn has(self, digit: usize) -> bool {
         self.0.get(digit) == Some(&b'1')
+    }
+
+    /// A candidate, eligible or set aside.
+    fn is_known(self) -> bool {
+        self.is_in_set()
+            || [Place::Parked, Place::Candidates, Place::Ramping].into_iter().any(|place| self.is_in(place))
     }
 
     fn is_in_set(self) -> bool {
@@ -225,6 +261,11 @@ impl Standing<'_> {
             Place::Turns => 6,
             Place::Failures => 7,
             Place::Trials => 8,
+            Place::Checks => 9,
+            Place::Verdicts => 10,
+            Place::Ends => 11,
+            Place::Tallies => 12,
+            Place::Countries => 13,
         })
     }
 }
@@ -362,7 +403,43 @@ impl Survey {
             Place::Returns | Place::Trials if !standing.is_in(Place::Parked) => self.found(Rule::Stale, member),
             Place::Turns if !standing.is_in(Place::Ramping) => self.found(Rule::Stale, member),
             Place::Failures | Place::Streaks if !is_eligible => self.found(Rule::Stale, member),
+            Place::Checks if !is_eligible && !standing.is_in(Place::Trials) => self.found(Rule::Stale, member),
+            Place::Ends if !standing.is_in(Place::Verdicts) => self.found(Rule::Stale, member),
+            Place::Verdicts => {
+                if !standing.is_in(Place::Ends) {
+                    self.found(Rule::NeverEnds, member);
+                } else if serde_json::from_slice::<Rejection>(value).is_err() {
+                    self.found(Rule::Garbled, member);
+                }
+            }
+            Place::Tallies | Place::Countries if !standing.is_known() => self.found(Rule::Stale, member),
+            Place::Tallies if value.len() > 20 || value.iter().any(|mark| !b"+-".contains(mark)) => {
+                self.found(Rule::Garbled, member);
+            }
             Place::Returns | Place::Trials | Place::Turns | Place::Failures | Place::Streaks => {}
+            Place::Checks | Place::Ends | Place::Tallies | Place::Countries => {}
+        }
+    }
+
+    /// A member that a host has banned, until when, and until when gateways believe that the host has bans.
+    pub(super) fn banned(&mut self, member: &Name, until_ms: f64, heard_ms: f64, standing: Standing<'_>) {
+        if until_ms > heard_ms {
+            self.found(Rule::Unheard, member);
+        } else if !standing.is_known() {
+            self.found(Rule::Stale, member);
+        }
+    }
+
+    /// How often a host was given a member, by the host's own counts.
+    pub(super) fn given(&mut self, member: &Name, score: f64) {
+        self.judge_score(member, score);
+    }
+
+    /// What is in flight through a member, and what gateways have in flight through it, together.
+    pub(super) fn flying(&mut self, member: &Name, in_flight: &[u8], together: &[u8]) {
+        let number = |text: &[u8]| std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
+        if number(in_flight).is_none() || number(in_flight) != number(together) {
+            self.found(Rule::Unbalanced, member);
         }
     }
 

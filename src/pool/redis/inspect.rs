@@ -1,6 +1,8 @@
 //! Reading a pool as it is, whatever anyone has done to its keys: in pages, so that Redis serves others in between, and nothing
 //! is kept of a page.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use fred::prelude::Value;
 
@@ -9,6 +11,17 @@ use super::{CHUNK, LOOKUP, Redis, scripts};
 use crate::member::Name;
 use crate::pool::verify::{Context, LOWEST, Place, Rule, Standing, Survey, Verdict};
 use crate::pool::{Entry, PoolError};
+
+/// How often gateways may come and go while a few of their leases are read.
+const TRIES: usize = 8;
+
+/// What a key should do.
+#[derive(Clone, Copy)]
+enum Life {
+    ForEver,
+    /// Expire when nobody needs it any more.
+    Short,
+}
 
 impl Redis {
     /// See [`crate::pool::Pool::verify`].
@@ -20,11 +33,13 @@ impl Redis {
             survey.about_keys(Rule::Evicts, sentence);
         }
         let usable = self.usable(&mut survey).await?;
-        let [set, parked, returns, candidates, streaks, ramping, turns, _, failures, trials, ..] =
+        let [set, parked, returns, candidates, streaks, ramping, turns, _, failures, trials, checks] =
             self.shared.keys.all()
         else {
             return Ok(survey.verdict());
         };
+        let [verdicts, ends] = &[self.shared.keys.verdicts(), self.shared.keys.verdict_ends()];
+        let [tallies, countries] = &self.shared.keys.memory();
         for (key, place) in [
             (parked, Place::Parked),
             (returns, Place::Returns),
@@ -34,11 +49,19 @@ impl Redis {
             (turns, Place::Turns),
             (failures, Place::Failures),
             (trials, Place::Trials),
+            (checks, Place::Checks),
+            (verdicts, Place::Verdicts),
+            (ends, Place::Ends),
+            (tallies, Place::Tallies),
+            (countries, Place::Countries),
         ] {
             if usable.contains(key) {
                 self.read_other(key, place, &mut survey).await?;
             }
         }
+        self.read_hosts(&usable, &mut survey).await?;
+        self.read_sources(&usable, &mut survey).await?;
+        self.read_leases(&usable, &mut survey).await?;
         if usable.contains(set) {
             self.read_set(set, &mut survey).await?;
         }
@@ -48,22 +71,148 @@ impl Redis {
     /// The keys that are there and of the right type.
     async fn usable(&self, survey: &mut Survey) -> Result<Vec<Value>, PoolError> {
         let mut usable = Vec::new();
-        for (key, shown, expected) in self.shared.keys.typed() {
-            let found = string(self.call("TYPE", vec![key.clone()]).await?)?;
-            if found == expected {
-                usable.push(key.clone());
-                if let Value::Integer(ms @ 0..) = self.call("PTTL", vec![key]).await? {
-                    let sentence =
-                        format!("{shown} expires in {} s, and with it what it holds; PERSIST it", ms / 1_000);
-                    survey.about_keys(Rule::Expires, sentence);
-                }
-            } else if found != "none" {
-                let kind = String::from_utf8_lossy(&found).into_owned();
-                let sentence = format!("{shown} is a {kind} instead of a {expected}, which is of no use; delete it");
-                survey.about_keys(Rule::WrongType, sentence);
+        for (key, expected) in self.shared.keys.typed() {
+            if self.is_usable(&key, expected, Life::ForEver, survey).await? {
+                usable.push(key);
             }
         }
         Ok(usable)
+    }
+
+    /// Whether a key is there, of the right type.
+    async fn is_usable(&self, key: &Value, expected: &str, life: Life, survey: &mut Survey) -> Result<bool, PoolError> {
+        let found = string(self.call("TYPE", vec![key.clone()]).await?)?;
+        if found == "none" {
+            return Ok(false);
+        }
+        let shown = self.shared.keys.shown(key);
+        if found != expected {
+            let kind = String::from_utf8_lossy(&found).into_owned();
+            let sentence = format!("{shown} is a {kind} instead of a {expected}, which is of no use; delete it");
+            survey.about_keys(Rule::WrongType, sentence);
+            return Ok(false);
+        }
+        match (self.call("PTTL", vec![key.clone()]).await?, life) {
+            (Value::Integer(ms @ 0..), Life::ForEver) => {
+                let sentence = format!("{shown} expires in {} s, and with it what it holds; PERSIST it", ms / 1_000);
+                survey.about_keys(Rule::Expires, sentence);
+            }
+            (Value::Integer(-1), Life::Short) => {
+                let sentence = format!("{shown} never expires, and stays when nobody needs it any more; delete it");
+                survey.about_keys(Rule::Lingers, sentence);
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// What there is of each host: whom it has banned, how far they reach, its counts, and how far these follow the pool.
+    async fn read_hosts(&self, usable: &[Value], survey: &mut Survey) -> Result<(), PoolError> {
+        let keys = &self.shared.keys;
+        let mut hosts = BTreeSet::new();
+        for key in [keys.counted(), keys.hosts()].iter().filter(|key| usable.contains(key)) {
+            hosts.extend(self.scores(key).await?.into_keys());
+        }
+        for host in hosts {
+            let host = String::from_utf8_lossy(&host).into_owned();
+            let [banned, place] = keys.of_host(&host);
+            let [counts, sync] = keys.counts_of(&host);
+            if self.is_usable(&banned, "zset", Life::Short, survey).await? {
+                self.read_bans(&host, &banned, survey).await?;
+            }
+            if self.is_usable(&counts, "zset", Life::Short, survey).await? {
+                let given = self.scores(&counts).await?;
+                given.iter().for_each(|(member, score)| survey.given(member, *score));
+            }
+            for key in [place, sync] {
+                self.is_usable(&key, "hash", Life::Short, survey).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_bans(&self, host: &str, key: &Value, survey: &mut Survey) -> Result<(), PoolError> {
+        let mut banned: Vec<(Name, f64)> = self.scores(key).await?.into_iter().collect();
+        // Read behind them, as it only grows while members are banned. Where it does not go with them, that may be because the
+        // last of them has just been let off.
+        let mut heard_ms = self.heard_ms(host).await?;
+        if banned.iter().any(|(_, until)| *until > heard_ms) {
+            banned = self.scores(key).await?.into_iter().collect();
+            heard_ms = self.heard_ms(host).await?;
+        }
+        for chunk in banned.chunks(CHUNK) {
+            let standings = self.standings(chunk.iter().map(|(member, _)| member)).await?;
+            for ((member, until), standing) in chunk.iter().zip(&standings) {
+                survey.banned(member, *until, heard_ms, Standing(standing));
+            }
+        }
+        Ok(())
+    }
+
+    /// Until when gateways believe that a host has banned members.
+    async fn heard_ms(&self, host: &str) -> Result<f64, PoolError> {
+        match self.call("ZSCORE", vec![self.shared.keys.hosts(), host.into()]).await? {
+            Value::Null => Ok(f64::NEG_INFINITY),
+            score => number(&string(score)?),
+        }
+    }
+
+    /// Of sources, whether they can be used: who is named and in no state was removed by hand.
+    async fn read_sources(&self, usable: &[Value], survey: &mut Survey) -> Result<(), PoolError> {
+        if usable.contains(&self.shared.keys.sources()) {
+            for name in self.source_names().await? {
+                self.is_usable(&self.shared.keys.source(&name), "zset", Life::ForEver, survey).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is in flight must be what gateways have in flight, together.
+    async fn read_leases(&self, usable: &[Value], survey: &mut Survey) -> Result<(), PoolError> {
+        let keys = &self.shared.lease_keys;
+        if !usable.contains(keys.in_flight()) {
+            return Ok(());
+        }
+        survey.next_key();
+        let mut cursor = Bytes::from_static(b"0");
+        loop {
+            let (next, page) = self.scan("HSCAN", keys.in_flight(), cursor).await?;
+            let members: Vec<Name> = page.chunks_exact(2).map(|pair| pair[0].clone()).collect();
+            for chunk in members.chunks(CHUNK) {
+                self.read_leases_of(chunk, survey).await?;
+            }
+            if next == "0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
+    async fn read_leases_of(&self, members: &[Name], survey: &mut Survey) -> Result<(), PoolError> {
+        let (keys, link) = (&self.shared.lease_keys, &self.shared.link);
+        // Gateways come and go; whoever reads a pool in which they never stop doing that says nothing of it.
+        for _ in 0..TRIES {
+            let gateways = self.scores(keys.gateways()).await?;
+            let names = gateways.keys().map(|name| String::from_utf8_lossy(name).into_owned());
+            let all = keys.of_gateways(names);
+            let args = members.iter().cloned().map(Value::from);
+            let reply = strings(link.run(&scripts::IN_HAND, &all, args, link.deadline()).await?)?;
+            if let [word, told @ ..] = &reply[..]
+                && word == "same"
+            {
+                for (member, one) in members.iter().zip(told.chunks_exact(2)) {
+                    survey.flying(member, &one[0], &one[1]);
+                }
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn standings(&self, members: impl Iterator<Item = &Name>) -> Result<Vec<Bytes>, PoolError> {
+        let link = &self.shared.link;
+        let args = members.cloned().map(Value::from);
+        strings(link.run(&scripts::STANDING, &self.shared.keys.for_standing(), args, link.deadline()).await?)
     }
 
     async fn read_set(&self, key: &Value, survey: &mut Survey) -> Result<(), PoolError> {
@@ -87,13 +236,14 @@ impl Redis {
 
     async fn read_other(&self, key: &Value, place: Place, survey: &mut Survey) -> Result<(), PoolError> {
         survey.next_key();
-        let scan = if matches!(place, Place::Parked | Place::Streaks) { "HSCAN" } else { "ZSCAN" };
+        let is_hash =
+            matches!(place, Place::Parked | Place::Streaks | Place::Verdicts | Place::Tallies | Place::Countries);
+        let scan = if is_hash { "HSCAN" } else { "ZSCAN" };
         let mut cursor = Bytes::from_static(b"0");
         loop {
             let (next, page) = self.scan(scan, key, cursor).await?;
             for chunk in page.chunks(2 * CHUNK) {
-                let members = chunk.chunks_exact(2).map(|pair| Value::from(pair[0].clone()));
-                let standings = strings(self.run(&scripts::STANDING, members).await?)?;
+                let standings = self.standings(chunk.chunks_exact(2).map(|pair| &pair[0])).await?;
                 for (pair, standing) in chunk.chunks_exact(2).zip(&standings) {
                     survey.other(place, &pair[0], &pair[1], Standing(standing));
                 }

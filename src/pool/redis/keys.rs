@@ -46,17 +46,39 @@ impl Keys {
         &self.moving[3]
     }
 
-    /// Every key that is there once, with its name as the README has it, and the type it should have.
-    pub(super) fn typed(&self) -> Vec<(Value, String, &'static str)> {
-        const TYPES: [&str; 17] = [
-            "zset", "hash", "zset", "zset", "hash", "zset", "zset", "string", "zset", "zset", "zset", "string", "set",
-            "zset", "hash", "zset", "string",
-        ];
-        let name =
-            |key: &Value| format!("KEY{}", key.as_str().unwrap_or_default().get(self.key.len()..).unwrap_or_default());
+    /// Every key that is there once, and the type it should have.
+    pub(super) fn typed(&self) -> Vec<(Value, &'static str)> {
+        const MOVING: [&str; 12] =
+            ["zset", "hash", "zset", "zset", "hash", "zset", "zset", "string", "zset", "zset", "zset", "string"];
         let LeaseKeys { shared: [_, load, in_flight, gateways], walk, .. } = LeaseKeys::of(&self.key);
-        let keys = self.with_decayed().into_iter().chain([self.sources(), load, in_flight, gateways, walk]);
-        keys.zip(TYPES).map(|(key, kind)| (key.clone(), name(&key), kind)).collect()
+        let [tallies, countries] = self.memory();
+        let others = [
+            (self.sources(), "set"),
+            (self.hosts(), "zset"),
+            (self.host_changes(), "string"),
+            (self.counted(), "zset"),
+            (self.verdicts(), "hash"),
+            (self.verdict_ends(), "zset"),
+            (self.judging(), "hash"),
+            (tallies, "hash"),
+            (countries, "hash"),
+            (load, "zset"),
+            (in_flight, "hash"),
+            (gateways, "zset"),
+            (walk, "string"),
+        ];
+        self.with_decayed().into_iter().zip(MOVING).chain(others).collect()
+    }
+
+    /// A key as the README names it. Hosts and sources are others' words.
+    pub(super) fn shown(&self, key: &Value) -> String {
+        let suffix = key.as_str().unwrap_or_default().get(self.key.len()..).unwrap_or_default().to_owned();
+        format!("KEY{}", suffix.escape_debug())
+    }
+
+    /// For `lua/standing.lua`.
+    pub(super) fn for_standing(&self) -> Vec<Value> {
+        [&self.moving[..], &[self.verdicts(), self.verdict_ends()], &self.memory()].concat()
     }
 
     /// All of these, and when counts have shrunk last.
@@ -81,13 +103,18 @@ impl Keys {
     pub(super) fn with_counts(&self, host: &str) -> Vec<Value> {
         let mut keys = self.with_host(host);
         keys.extend(self.counts_of(host));
-        keys.push(format!("{}:counted", self.key).into());
+        keys.push(self.counted());
         keys
     }
 
     /// The counts of a host, and how far they follow the pool.
     pub(super) fn counts_of(&self, host: &str) -> [Value; 2] {
         [format!("{}:host:{host}:counts", self.key).into(), format!("{}:host:{host}:sync", self.key).into()]
+    }
+
+    /// The sorted set of the hosts that have counts of their own.
+    pub(super) fn counted(&self) -> Value {
+        format!("{}:counted", self.key).into()
     }
 
     /// The sorted set of the hosts that have banned members.
@@ -107,8 +134,12 @@ impl Keys {
 
     /// All of these, and what is thought of candidates.
     pub(super) fn with_verdicts(&self) -> Vec<Value> {
-        let judging = format!("{}:judging", self.key).into();
-        [&self.moving[..], &[self.verdicts(), self.verdict_ends(), judging]].concat()
+        [&self.moving[..], &[self.verdicts(), self.verdict_ends(), self.judging()]].concat()
+    }
+
+    /// The hash of who judges candidates.
+    fn judging(&self) -> Value {
+        format!("{}:judging", self.key).into()
     }
 
     /// The hash of the verdicts on candidates that were rejected.
@@ -186,6 +217,17 @@ impl LeaseKeys {
     /// For a script about what this gateway has in flight.
     pub(super) fn of_gateway(&self, name: &str) -> [Value; 5] {
         self.and(format!("{}{name}", self.leases).into())
+    }
+
+    /// The sorted set of gateways.
+    pub(super) fn gateways(&self) -> &Value {
+        &self.shared[3]
+    }
+
+    /// For a script about what all of these have in flight.
+    pub(super) fn of_gateways(&self, names: impl Iterator<Item = String>) -> Vec<Value> {
+        let leases = names.map(|name| format!("{}{name}", self.leases).into());
+        self.shared.iter().cloned().chain(leases).collect()
     }
 
     /// For `lua/walk.lua`.

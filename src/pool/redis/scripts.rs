@@ -58,6 +58,7 @@ scripts! {
     CLAIM = "clock", "claim";
     CHECKED = "clock", "weight", "start", "record", "set_aside", "bring_back", "changes", "health", "checked";
     STANDING = "standing";
+    IN_HAND = "in_hand";
     PROPOSE = "clock", "nominate", "propose";
     ACCEPT = "weight", "start", "accept";
     REJECT = "clock", "reject";

@@ -1,0 +1,23 @@
+-- in_hand.lua: what gateways have in flight through members, all of them read at one moment.
+-- KEYS[1..4]   see in_flight.lua
+-- KEYS[5..]    what each gateway has in flight
+-- ARGV[1..]    members, 1..200
+-- Returns an array: "changed", alone, if there are other gateways than these; or "same", and per member two: what is in flight
+--         through it, and what the gateways have together
+-- Writes  nothing.  Cost  O(k g), k members given, g gateways
+
+if redis.call('ZCARD', KEYS[4]) ~= #KEYS - 4 then
+  return {'changed'}
+end
+local together = {}
+for i = 5, #KEYS do
+  for at, held in ipairs(redis.call('HMGET', KEYS[i], unpack(ARGV))) do
+    together[at] = (together[at] or 0) + (tonumber(held) or 0)
+  end
+end
+local told = {'same'}
+for at, flying in ipairs(redis.call('HMGET', KEYS[3], unpack(ARGV))) do
+  told[#told + 1] = tostring(flying or 0)
+  told[#told + 1] = tostring(together[at] or 0)
+end
+return told
