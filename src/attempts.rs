@@ -58,6 +58,11 @@ impl<'a> Attempts<'a> {
         }
     }
 
+    /// Whether the last member was chosen without the store.
+    pub(crate) fn is_local(&self) -> bool {
+        self.is_local
+    }
+
     /// Allocates the next member that was not tried yet. One that cannot be parsed is set aside on the way.
     pub(crate) async fn next(&mut self) -> Result<Arc<Upstream>, Failed> {
         self.number += 1;

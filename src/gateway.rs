@@ -103,7 +103,7 @@ async fn forward(
     let mut attempts = Attempts::new(worker, &head.method, to);
     loop {
         let upstream = attempts.next().await?;
-        note_choice(record, &upstream, attempts.number);
+        note_choice(record, &upstream, attempts.number, attempts.is_local());
         let mut request = Request::new(source.upload());
         *request.method_mut() = head.method.clone();
         *request.uri_mut() = target::form_for(&upstream.member, &head.uri);
@@ -226,7 +226,7 @@ async fn find_tunnel(
     let mut attempts = Attempts::new(worker, &method, &request.to);
     loop {
         let upstream = attempts.next().await?;
-        note_choice(record, &upstream, attempts.number);
+        note_choice(record, &upstream, attempts.number, attempts.is_local());
         let (to, head) = request.head_for(&upstream.member, worker.via());
         let deadline = Deadline::within(worker.config.upstream.dial_timeout);
         match tunnel::open(&upstream.member, to, head, deadline).await {

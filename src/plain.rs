@@ -113,7 +113,7 @@ async fn answer(
     let mut attempts = Attempts::new(worker, &method, &request.to);
     let (upstream, socket, opening) = loop {
         let upstream = attempts.next().await?;
-        record::note_choice(record, &upstream, attempts.number);
+        record::note_choice(record, &upstream, attempts.number, attempts.is_local());
         match attempt(line, request, &attempts, &upstream).await? {
             Ok((socket, opening)) => {
                 attempts.served(&upstream);

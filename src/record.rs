@@ -33,6 +33,8 @@ pub(crate) struct Record {
     pub(crate) target: String,
     pub(crate) upstream: Option<Arc<Upstream>>,
     pub(crate) attempts: u32,
+    /// Whether the last attempt's member was chosen without the store.
+    pub(crate) is_local: bool,
     pub(crate) status: u16,
     pub(crate) ended: Ended,
     /// Of the answer's body, or carried towards the client by a tunnel.
@@ -48,6 +50,7 @@ impl Record {
             target: String::new(),
             upstream: None,
             attempts: 0,
+            is_local: false,
             status: 0,
             // Whoever is dropped before an answer was made was left by its client.
             ended: Ended::Client,
@@ -70,6 +73,8 @@ impl Drop for Record {
             method = %self.method,
             target = %self.target,
             proxy = %self.upstream.as_ref().map_or("-", |upstream| upstream.member.id()),
+            // As the metric calls it; mostly it is the store, and that goes without saying.
+            chosen_by = self.is_local.then(|| tracing::field::display("gateway")),
             attempts = self.attempts,
             status = self.status,
             ended = %ended,
@@ -80,10 +85,11 @@ impl Drop for Record {
     }
 }
 /// Writes down through whom the request goes.
-pub(crate) fn note_choice(record: &mut Option<Box<Record>>, upstream: &Arc<Upstream>, attempts: u32) {
+pub(crate) fn note_choice(record: &mut Option<Box<Record>>, upstream: &Arc<Upstream>, attempts: u32, is_local: bool) {
     if let Some(record) = record {
         record.upstream = Some(upstream.clone());
         record.attempts = attempts;
+        record.is_local = is_local;
     }
 }
 
@@ -101,6 +107,7 @@ pub(crate) fn note_failure(record: &mut Option<Box<Record>>, failed: Failed) {
         let row = failed.failure.row();
         record.status = row.status.as_u16();
         record.attempts = failed.attempts;
+        record.is_local = failed.is_local;
         record.upstream = failed.upstream;
         record.ended = match row.side {
             Side::Client => Ended::Client,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use evenkeel::member::Name;
-use evenkeel::pool::embedded::Embedded;
+use evenkeel::pool::embedded::{Embedded, Keeper};
 use evenkeel::pool::redis::Redis;
 use evenkeel::pool::{Ban, HostBan, Initial, Kind, PerHost, Pool, Stay};
 
@@ -187,4 +187,26 @@ fn a_gateway_counts_for_each_host_however_it_is_spelled_and_asked_for() {
         asked.sort_unstable();
         assert_eq!(asked, [1, 1, 2]);
     });
+}
+
+/// What a host has had is not saved: each of its lives is even within 1, and so are two within 2.
+#[tokio::test]
+async fn after_a_restart_a_host_begins_anew_and_that_costs_one_turn_at_most() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Keeper::open(&dir.path().join("state"), Embedded::new().with_hosts(LIMITS)).expect("a folder").0;
+    let members: Vec<Name> = (0..7).map(|n| name(&format!("p{n}:1"))).collect();
+    let mut given = [Given::default(), Given::default()];
+    for (life, turns) in [17, 40, 5].into_iter().enumerate() {
+        let mut keeper = open();
+        let pool = Pool::Embedded(keeper.pool());
+        pool.add(&members, Initial::Min).await.unwrap();
+        for _ in 0..turns {
+            given[0].take(&pool, "a.test").await;
+            given[1].take(&pool, "b.test").await;
+        }
+        keeper.save().unwrap();
+        for given in &given {
+            assert!(given.spread(members.len()) <= life as u64 + 1, "{:?} in life {life}", given.0);
+        }
+    }
 }

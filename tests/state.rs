@@ -255,3 +255,34 @@ fn members_that_failed_are_tried_again_and_not_forgotten() {
     assert!(is_parked(&file), "{:?}", listed(&file));
     assert!(!gateway.log().contains("set a pool member aside"), "{}", gateway.log());
 }
+
+#[test]
+fn whom_a_host_has_banned_it_does_not_get_after_a_restart() {
+    let (_dir, file) = place();
+    let [banned, other] = [Upstream::ok("a"), Upstream::ok("b")];
+    for scope in ["pool", "host"] {
+        let start = || setup(&file, &[&banned, &other]).set("pool.scope", scope).start();
+        let mut gateway = start();
+        gateway.signal(Signal::TERM);
+        assert_eq!(gateway.wait_exit(PATIENCE).code(), Some(0));
+        let output = pool(&file, &["ban", &banned.url(), "--host", "shop.test", "--for", "1h"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        for _ in 0..2 {
+            let mut gateway = start();
+            let mut client = gateway.client();
+            // It hears of the host within a moment.
+            eventually(PATIENCE, "the ban", || {
+                let heard = banned.requests().len();
+                (0..4).for_each(|_| drop(client.get("http://shop.test/")));
+                banned.requests().len() == heard
+            });
+            let heard = banned.requests().len();
+            (0..6).for_each(|_| drop(client.get("http://shop.test/")));
+            assert_eq!(banned.requests().len(), heard, "{scope}");
+            (0..4).for_each(|_| drop(client.get("http://other.test/")));
+            assert!(banned.requests().len() > heard, "{scope}");
+            gateway.signal(Signal::TERM);
+            assert_eq!(gateway.wait_exit(PATIENCE).code(), Some(0));
+        }
+    }
+}

@@ -48,7 +48,7 @@ impl Pool {
 
     /// One that may choose by itself, and knows from whom.
     fn local_gateway(&self) -> Gateway {
-        start_local(self.setup())
+        start_local(self.setup().set("log.requests", true))
     }
 
     fn counts(&self) -> BTreeMap<String, usize> {
@@ -126,12 +126,19 @@ fn while_redis_is_down_members_are_chosen_evenly_and_counted_when_it_is_back() {
     let locally = |worker| format!(r#"evenkeel_attempts_total{{worker="{worker}",chosen_by="gateway"}}"#);
     assert_eq!((0..2).filter_map(|worker| gateway.metric(&locally(worker))).sum::<u64>(), 9);
 
+    // So does the line about each.
+    let lines = |what: &str| gateway.log().lines().filter(|line| line.contains(what)).count();
+    eventually(PATIENCE, "nine lines", || lines(" request client=") == 9);
+    assert_eq!(lines(" chosen_by=gateway attempts="), 9, "{}", gateway.log());
+
     // It comes back with other counts, and without one of them, which stays away.
     pool.redis.restart();
     pool.redis.cmd(&["ZADD", KEY, "100", &pool.upstreams[0].url(), "200", &pool.upstreams[1].url()]);
     pool.wait_for_counts(&[(pool.upstreams[0].url(), 104), (pool.upstreams[1].url(), 203)].into());
     wait_for_redis(&gateway);
     let log = gateway.finish();
+    let last = log.lines().rfind(|line| line.contains(" request client=")).expect("lines");
+    assert!(!last.contains("chosen_by="), "{last}");
     assert_eq!(log.matches("Redis is away; members are chosen here").count(), 1, "{log}");
     assert_eq!(log.matches("Redis is back; it knows what was chosen without it").count(), 1, "{log}");
 }
