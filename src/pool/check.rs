@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Care;
+use super::{Care, Change, Pool, PoolError};
 use crate::member::Name;
 
 /// A member whose turn it is.
@@ -74,6 +74,44 @@ impl Finding {
             Self::Healthy => ("healthy", ""),
             Self::Unhealthy(reason) => ("unhealthy", reason),
             Self::Unknown => ("unknown", ""),
+        }
+    }
+}
+
+impl Pool {
+    /// Has members checked that are not yet, some hundred of them: a new one has its first turn within a period, spread by
+    /// its name. Whether that was the end of the walk; then it begins anew.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn enroll(&self, walk: &mut Walk, every: Duration) -> Result<bool, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.enroll(walk, every)),
+            Self::Redis(pool) => pool.enroll(walk, every).await,
+        }
+    }
+
+    /// Takes members whose turn to be checked has come, at most so many (1 to 1,000). Until [`Pool::checked`] has heard of
+    /// each, nobody else gets it, for no longer than `lease`.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn claim(&self, most: usize, lease: Duration) -> Result<Vec<Check>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.claim(most, lease)),
+            Self::Redis(pool) => pool.claim(most, lease).await,
+        }
+    }
+
+    /// Takes note of what checks have shown, at most 1,000; who fails is set aside until it passes one, and who passes is back
+    /// unless it has a cooldown. Returns what followed.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn checked(&self, checks: &[Checked], rounds: &Rounds) -> Result<Vec<Change>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.checked(checks, rounds)),
+            Self::Redis(pool) => pool.checked(checks, rounds).await,
         }
     }
 }

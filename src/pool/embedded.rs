@@ -5,11 +5,18 @@
 //! What outlives the process is a file that a [`Keeper`] writes beside the requests. Cost: O(log n) per allocation, no system
 //! call.
 
+mod aging;
+mod aside;
 mod bans;
 mod candidates;
 mod changes;
+mod checks;
+mod disk;
+mod failing;
 mod file;
+mod hosts;
 mod keeper;
+mod load;
 mod order;
 mod ramp;
 mod record;
@@ -29,7 +36,8 @@ use super::{
 };
 use crate::member::Name;
 use bans::Found;
-pub use keeper::{KeepError, Keeper, Keeping, Saved, peek};
+pub use disk::KeepError;
+pub use keeper::{Keeper, Keeping, Saved, peek};
 use sources::Sources;
 use state::State;
 

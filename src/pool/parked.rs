@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::count;
+use super::{Initial, Pool, PoolError, count};
 use crate::member::Name;
 
 /// Why a member is set aside, in one word.
@@ -142,6 +142,70 @@ impl Parked {
             since_ms: json["since_ms"].as_u64().unwrap_or_default(),
             until_ms: json["until_ms"].as_u64(),
             in_a_row: json["in_a_row"].as_u64().and_then(|n| n.try_into().ok()).unwrap_or_default(),
+        }
+    }
+}
+
+impl Pool {
+    /// Sets a member aside: it leaves the set and keeps its count and the reason. Returns the record.
+    ///
+    /// `None`: nothing was done, because it is not in the set (any more), or somebody else was first. Only by
+    /// [`Kind::Hand`] and [`Kind::Banned`] can a member be set aside that already is (its record is replaced), or a candidate.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn park(&self, member: &Name, parking: &Parking) -> Result<Option<Parked>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.park(member, parking)),
+            Self::Redis(pool) => pool.park(member, parking).await,
+        }
+    }
+
+    /// Brings members back that were set aside, whatever for, with the count that `initial` gives them. That they were,
+    /// and how often in a row, is forgotten. Returns those that were set aside.
+    ///
+    /// # Errors
+    /// See [`PoolError`]; a part of a list of more than 200 may have been restored.
+    pub async fn restore(&self, members: &[Name], initial: Initial) -> Result<Vec<Name>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.restore(members, initial)),
+            Self::Redis(pool) => pool.restore(members, initial).await,
+        }
+    }
+
+    /// Brings members back whose time is up, at most so many (1 to 1,000), those due first in front. How often in a row
+    /// they were set aside is remembered until [`Pool::forgive`]. Any number of gateways may call it: each member comes
+    /// back to one of them.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn restore_due(&self, most: usize, initial: Initial) -> Result<Vec<Name>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.restore_due(most, initial)),
+            Self::Redis(pool) => pool.restore_due(most, initial).await,
+        }
+    }
+
+    /// Takes note that members have proven themselves since they came back: the next time they are set aside is a first
+    /// time again. Returns how many had something to forgive.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn forgive(&self, members: &[Name]) -> Result<u64, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.forgive(members)),
+            Self::Redis(pool) => pool.forgive(members).await,
+        }
+    }
+
+    /// Everyone set aside, in member order.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn parked(&self) -> Result<Vec<Parked>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.parked()),
+            Self::Redis(pool) => pool.parked().await,
         }
     }
 }

@@ -4,10 +4,11 @@
 //! has failed too often is set aside for a while; when that is over, one request of all gateways tries it, and what becomes of
 //! that brings it back or keeps it out for longer.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::parked::doubled;
-use super::{Initial, Parked};
+use super::{Initial, Parked, Pool, PoolError};
 use crate::member::Name;
 
 /// When members that fail are set aside, for how long, and how many of them.
@@ -94,5 +95,65 @@ impl Care {
     pub(super) fn cooldown_ms(&self, in_a_row: u32, luck: f64) -> u64 {
         let span = self.cooldown.as_millis() as f64 * doubled(in_a_row);
         (span.min(self.max_cooldown.as_millis() as f64) * luck) as u64
+    }
+}
+
+impl Pool {
+    /// Takes note of what has become of requests, in this order, at most 1,000; who fails too often in a row is set aside,
+    /// and who passes a trial is back. Returns what followed.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn report(&self, reports: &[Report], care: &Care) -> Result<Vec<Change>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.report(reports, care)),
+            Self::Redis(pool) => pool.report(reports, care).await,
+        }
+    }
+
+    /// Takes the member that was set aside for failing and has waited longest for its trial, for one request; its count goes
+    /// up by one. Until [`Pool::report`] has heard what became of it, nobody else gets it, for no longer than `lease`.
+    /// Also tells whether another one waits. `None`: nobody waits.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn try_next(&self, lease: Duration) -> Result<Option<(Name, bool)>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.try_next(lease)),
+            Self::Redis(pool) => pool.try_next(lease).await,
+        }
+    }
+
+    /// As [`Pool::try_next`], for a request to `host`, which has banned members: these are passed over.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn try_next_for(&self, host: &str, lease: Duration) -> Result<Option<(Name, bool)>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.try_next_for(host, lease)),
+            Self::Redis(pool) => pool.try_next_for(host, lease).await,
+        }
+    }
+
+    /// Who has failed, from where another look ended on ([`Look::next`]; 0: from the beginning), at most so many (1 to 1,000).
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn look(&self, from: u64, most: usize) -> Result<Look, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.look(from, most)),
+            Self::Redis(pool) => pool.look(from, most).await,
+        }
+    }
+
+    /// How often in a row eligible members have failed; those that have not are left out.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub async fn failures(&self) -> Result<HashMap<Name, u64>, PoolError> {
+        match self {
+            Self::Embedded(pool) => Ok(pool.failures()),
+            Self::Redis(pool) => pool.failures().await,
+        }
     }
 }

@@ -7,7 +7,7 @@ use super::state::State;
 use super::table::Table;
 use super::{Embedded, now_ms};
 use crate::member::Name;
-use crate::pool::{Judged, Judging, Memory, Opinion, Rejection};
+use crate::pool::{Candidate, Initial, Judged, Judging, Memory, Opinion, Rejection};
 
 /// So many checks of each member are remembered.
 const CHECKS: usize = 20;
@@ -90,6 +90,64 @@ impl Embedded {
 }
 
 impl State {
+    /// `lua/propose.lua`
+    pub(super) fn propose(&mut self, members: &[Name], now_ms: u64) -> u64 {
+        members.iter().filter(|&member| self.nominate(member, now_ms)).count() as u64
+    }
+
+    /// `lua/nominate.lua`
+    pub(super) fn nominate(&mut self, member: &Name, now_ms: u64) -> bool {
+        let is_eligible = self.counts.contains(member) || self.ramp.contains(member);
+        if is_eligible || self.parked.contains_key(member) || self.is_candidate(member) {
+            return false;
+        }
+        self.changes.note(member);
+        self.candidates.put(member, now_ms);
+        true
+    }
+
+    pub(super) fn is_candidate(&self, member: &Name) -> bool {
+        self.candidates.get(member).is_some()
+    }
+
+    /// `lua/accept.lua`
+    pub(super) fn accept(&mut self, members: &[Name], initial: Initial) -> u64 {
+        let start = self.start(initial);
+        let mut accepted = 0;
+        for member in members {
+            if self.candidates.remove(member) {
+                self.changes.note(member);
+                accepted += u64::from(self.enter_new(member, initial, start));
+            }
+        }
+        accepted
+    }
+
+    /// `lua/reject.lua`
+    pub(super) fn reject(&mut self, members: &[Name], again_ms: Option<u64>) -> u64 {
+        let mut rejected = 0;
+        for member in members {
+            self.changes.note(member);
+            let was_there = match again_ms {
+                None => self.candidates.remove(member),
+                Some(again) if self.is_candidate(member) => {
+                    self.candidates.put(member, again);
+                    true
+                }
+                Some(_) => false,
+            };
+            rejected += u64::from(was_there);
+        }
+        rejected
+    }
+
+    pub(super) fn candidates(&self) -> Vec<Candidate> {
+        let all = self.candidates.from(0).map(|(due_ms, member)| Candidate { member: member.clone(), due_ms });
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable_by(|a, b| a.member.cmp(&b.member));
+        all
+    }
+
     /// `lua/claim_candidates.lua`
     fn claim_candidates(
         &mut self,
