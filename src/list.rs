@@ -17,7 +17,7 @@
 //! | `fields`, `protocol`, `meta`, `draft` | what an entry says, and the member that is meant |
 //! | `seen`, `reason`, `report` | what is said about it |
 //!
-//! Cost: 2 to 3 µs a line, 7 for an object in JSON; 17 to 34 bytes of memory for each different proxy, to know it again, at
+//! Cost: 2 to 4 µs a line, 7 for an object in JSON; 17 to 34 bytes of memory for each different proxy, to know it again, at
 //! most 72 MB.
 //! Not here: opening files, fetching URLs, and the pool that the members are for.
 
