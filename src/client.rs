@@ -43,7 +43,7 @@ const AMBIGUOUS: Failure =
 /// A request head may be this long.
 const MAX_HEAD: usize = 64 << 10;
 /// How long the rest of a client's unwanted bytes is read away after the last answer.
-const LINGER: Duration = Duration::from_secs(2);
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves a client until it leaves, falls silent or the gateway drains.
 pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, address: SocketAddr) {
@@ -122,7 +122,10 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
         line.unread = BytesMut::new();
     }
     loop {
-        if !line.unread.is_empty() && pieces.are_worth_reading(&line.unread) {
+        skip_empty_lines(&mut line.unread);
+        // The first half of another may be all there is.
+        let is_waiting = matches!(line.unread[..], [] | [b'\r']);
+        if !is_waiting && pieces.are_worth_reading(&line.unread) {
             match head::read_request(&line.unread, worker.pseudonym()) {
                 Request::Partial if line.unread.len() > MAX_HEAD => return Ok(Request::Unusual),
                 Request::Partial => {}
@@ -136,7 +139,6 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
                 }
             }
         }
-        let is_waiting = line.unread.is_empty();
         if !is_waiting && !has_begun {
             // From its first byte on, a head has its own time.
             has_begun = true;
@@ -168,6 +170,17 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
         });
         if let Some(request) = received.await? {
             return Ok(request);
+        }
+    }
+}
+
+/// Those in front of a request belong to none (RFC 9112 §2.2): old clients send one behind a body.
+fn skip_empty_lines(unread: &mut BytesMut) {
+    loop {
+        match unread[..] {
+            [b'\r', b'\n', ..] => unread.advance(2),
+            [b'\n', ..] => unread.advance(1),
+            _ => return,
         }
     }
 }

@@ -49,6 +49,20 @@ pub(crate) struct Missed {
     pub(crate) was_reused: bool,
 }
 
+/// A kept connection on which nothing has come.
+///
+/// hyper notices what comes when its task has its turn and the runtime has asked the kernel, which may have been an answer ago.
+async fn take_kept(upstreams: &Upstreams, upstream: &Upstream, to: &Authority) -> Option<SendRequest<Upload>> {
+    loop {
+        let kept = upstreams.take_sender(upstream, &upstream.origin(to))?;
+        // A task of its own: yielding in this one would end with its next wake-up, whatever that is for.
+        let _ = tokio::spawn(tokio::task::yield_now()).await;
+        if kept.is_ready() {
+            return Some(kept);
+        }
+    }
+}
+
 /// Sends `request` through `upstream` and waits for the response head.
 ///
 /// `to`: where the request is to arrive. `fresh`: do not use a kept connection; a retry must not fail in the same way twice.
@@ -61,7 +75,7 @@ pub(crate) async fn send(
     limits: &config::Upstream,
     fresh: bool,
 ) -> Result<Received, Missed> {
-    let kept = if fresh { None } else { upstreams.take_sender(upstream, &upstream.origin(to)) };
+    let kept = if fresh { None } else { take_kept(upstreams, upstream, to).await };
     let was_reused = kept.is_some();
     let missed = |failure, progress| Missed { failure, progress, was_reused };
     let mut connection = match kept {

@@ -3,10 +3,12 @@
 //! Whoever writes must flush: TLS may hold back what the socket did not take. On TCP a flush is nothing.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, tcp};
 
@@ -23,14 +25,16 @@ impl Stream {
     /// Whether nothing has come on a connection that should be silent: no bytes, no end, no error.
     pub(crate) fn is_quiet(&mut self) -> bool {
         match self {
+            // The kernel is asked: the runtime knows only what was there when it last looked, which may be an answer ago.
             Self::Tcp(socket) => {
-                socket.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+                let peeked = SockRef::from(&*socket).peek(&mut [MaybeUninit::uninit()]);
+                peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
             }
             // Session tickets may have come, which are no news; reading takes them in.
             Self::Tls(socket) => {
-                let read =
-                    Pin::new(socket).poll_read(&mut Context::from_waker(Waker::noop()), &mut ReadBuf::new(&mut [0]));
-                read.is_pending()
+                let read = Pin::new(&mut *socket)
+                    .poll_read(&mut Context::from_waker(Waker::noop()), &mut ReadBuf::new(&mut [0]));
+                read.is_pending() && socket.beneath_mut().is_quiet()
             }
         }
     }
@@ -172,5 +176,34 @@ impl AsyncWrite for Writes<'_> {
             Self::Tcp(writes) => Pin::new(writes).poll_shutdown(cx),
             Self::Tls(writes) => Pin::new(writes).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    /// The runtime learns of it only when it asks the kernel again.
+    #[tokio::test]
+    async fn what_came_since_the_runtime_last_looked_is_noticed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut socket, _) = listener.accept().await.unwrap();
+        peer.write_all(b"an answer").unwrap();
+        let mut answer = [0; 100];
+        assert_eq!(socket.read(&mut answer).await.unwrap(), 9);
+        let mut stream = Stream::Tcp(socket);
+        assert!(stream.is_quiet());
+        peer.write_all(b"another").unwrap();
+        assert!(!stream.is_quiet());
+        let Stream::Tcp(socket) = &mut stream else { unreachable!() };
+        socket.read_exact(&mut answer[..7]).await.unwrap();
+        assert!(stream.is_quiet());
+        drop(peer);
+        assert!(!stream.is_quiet());
     }
 }

@@ -19,8 +19,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWrite as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use crate::client::LINGER;
 use crate::dial::{self, Deadline};
 use crate::error::{Failure, Peer};
 use crate::head::{self, Pieces};
@@ -38,6 +39,8 @@ const MAX_REPLY: usize = 64 << 10;
 /// Enough to empty what waits in its sockets most of the time. With 1 MiB they stay full when eight tunnels share a core, and
 /// each byte costs 1.4 times as much CPU; with 2 MiB now and then; with 3 MiB and more, not.
 const TURN: usize = 3 << 20;
+/// What is read of a side while nobody takes it.
+const MOST_DROPPED: usize = 256 << 10;
 /// How long a pipe is kept for a tunnel that was bulk and now has nothing to say.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -122,7 +125,11 @@ pub(crate) enum End {
     Idle,
 }
 
-/// Copies both ways until both directions have ended, one fails, or nothing moves for `idle`.
+/// Copies both ways until both directions have ended, one side breaks, or nothing moves for `idle`.
+///
+/// A side that takes nothing any more may still have had something to say: that is passed on (RFC 9110 §9.3.6). Meanwhile what
+/// comes from the other side is read and dropped, since closing a socket with unread bytes would reset it, and what is on its way
+/// with it.
 ///
 /// `early`: what the client sent behind its CONNECT. `pipes`: how many pipes there may be for bulk data.
 pub(crate) async fn relay(
@@ -138,32 +145,65 @@ pub(crate) async fn relay(
     let (upstream_reads, upstream_writes) = upstream.split();
     let moved = Moved { epoch: Instant::now(), at_ms: AtomicU64::new(0) };
     let ended = AtomicBool::new(false);
-    let (moved, ended) = (&moved, &ended);
-    let mut out = Way { from: client_reads, to: upstream_writes, moved, ended, carried: &carried.to_upstream, pipes };
-    let mut back = Way { from: upstream_reads, to: client_writes, moved, ended, carried: &carried.to_client, pipes };
+    let is_deaf = [AtomicBool::new(false), AtomicBool::new(false)];
+    let (moved, ended, [upstream_is_deaf, client_is_deaf]) = (&moved, &ended, &is_deaf);
+    let mut out = Way {
+        from: client_reads,
+        to: upstream_writes,
+        moved,
+        ended,
+        is_deaf: upstream_is_deaf,
+        reader_is_deaf: client_is_deaf,
+        carried: &carried.to_upstream,
+        pipes,
+    };
+    let mut back = Way {
+        from: upstream_reads,
+        to: client_writes,
+        moved,
+        ended,
+        is_deaf: client_is_deaf,
+        reader_is_deaf: upstream_is_deaf,
+        carried: &carried.to_client,
+        pipes,
+    };
     let mut out = pin!(out.copy(early));
     let mut back = pin!(back.copy(early_reply));
     let mut quiet = pin!(moved.not_for(idle));
     let (mut out_is_open, mut back_is_open) = (true, true);
+    let mut linger = None;
+    let deaf_end = || {
+        if upstream_is_deaf.load(Ordering::Relaxed) {
+            End::UpstreamFailed
+        } else if client_is_deaf.load(Ordering::Relaxed) {
+            End::ClientFailed
+        } else {
+            End::Closed
+        }
+    };
     poll_fn(|cx| {
         if out_is_open && let Poll::Ready(end) = out.as_mut().poll(cx) {
             out_is_open = false;
             match end {
-                Ok(()) => {}
+                Ok(()) | Err(Broke::Writer) => {}
                 Err(Broke::Reader) => return Poll::Ready(End::ClientFailed),
-                Err(Broke::Writer) => return Poll::Ready(End::UpstreamFailed),
             }
         }
         if back_is_open && let Poll::Ready(end) = back.as_mut().poll(cx) {
             back_is_open = false;
             match end {
-                Ok(()) => {}
+                Ok(()) | Err(Broke::Writer) => {}
                 Err(Broke::Reader) => return Poll::Ready(End::UpstreamFailed),
-                Err(Broke::Writer) => return Poll::Ready(End::ClientFailed),
             }
         }
         if !out_is_open && !back_is_open {
-            return Poll::Ready(End::Closed);
+            return Poll::Ready(deaf_end());
+        }
+        // What is left is to be dropped.
+        let only_drops = (!back_is_open && upstream_is_deaf.load(Ordering::Relaxed))
+            || (!out_is_open && client_is_deaf.load(Ordering::Relaxed));
+        if only_drops && linger.get_or_insert_with(|| Box::pin(sleep(LINGER))).as_mut().poll(cx).is_ready() {
+            return Poll::Ready(deaf_end());
         }
         quiet.as_mut().poll(cx).map(|()| End::Idle)
     })
@@ -213,6 +253,10 @@ struct Way<'a> {
     moved: &'a Moved,
     /// Whether one of the two directions has ended.
     ended: &'a AtomicBool,
+    /// Whether `to` has taken nothing any more.
+    is_deaf: &'a AtomicBool,
+    /// The same of the side that `from` reads, in the other direction.
+    reader_is_deaf: &'a AtomicBool,
     carried: &'a AtomicU64,
     pipes: &'a Arc<Semaphore>,
 }
@@ -220,6 +264,39 @@ struct Way<'a> {
 impl Way<'_> {
     /// Passes everything on, and then the end of the stream.
     async fn copy(&mut self, early: Vec<u8>) -> Result<(), Broke> {
+        match self.pass_all(early).await {
+            Ok(()) => {}
+            Err(Broke::Writer) => {
+                self.is_deaf.store(true, Ordering::Relaxed);
+                self.drop_some().await;
+                return Err(Broke::Writer);
+            }
+            // All that it had to say has been passed on.
+            Err(Broke::Reader) if self.reader_is_deaf.load(Ordering::Relaxed) => {}
+            Err(Broke::Reader) => return Err(Broke::Reader),
+        }
+        // The last end of a tunnel is followed by the close of its sockets, which tells a TCP peer as well; TLS has more to say.
+        let is_last = self.ended.swap(true, Ordering::Relaxed);
+        if !is_last || self.to.tcp().is_none() || self.reader_is_deaf.load(Ordering::Relaxed) {
+            // A peer that has gone already needs no telling.
+            let _ = self.to.shutdown().await;
+        }
+        Ok(())
+    }
+
+    /// Reads on for nobody, to the end or [`MOST_DROPPED`] bytes: somebody who goes on sending is not waiting for a last word.
+    async fn drop_some(&mut self) {
+        let from = &mut self.from;
+        let mut dropped = 0;
+        while dropped < MOST_DROPPED {
+            match poll_fn(|cx| scratch::poll_read(from, cx, |_, bytes| bytes.len())).await {
+                Ok(0) | Err(_) => return,
+                Ok(length) => dropped += length,
+            }
+        }
+    }
+
+    async fn pass_all(&mut self, early: Vec<u8>) -> Result<(), Broke> {
         self.write(&early).await?;
         self.to.flush().await.map_err(|_| Broke::Writer)?;
         drop(early);
@@ -238,12 +315,6 @@ impl Way<'_> {
             {
                 break;
             }
-        }
-        // The last end of a tunnel is followed by the close of its sockets, which tells a TCP peer as well; TLS has more to say.
-        let is_last = self.ended.swap(true, Ordering::Relaxed);
-        if !is_last || self.to.tcp().is_none() {
-            // A peer that has gone already needs no telling.
-            let _ = self.to.shutdown().await;
         }
         Ok(())
     }

@@ -56,6 +56,31 @@ fn a_running_download_is_finished_and_new_clients_are_refused() {
     }
 }
 
+/// Old clients send one behind a body (RFC 9112 §2.2).
+#[test]
+fn an_empty_line_behind_a_request_does_not_begin_another() {
+    let upstream = Upstream::ok("ok");
+    let mut gateway = Setup::of([upstream.url()]).set("gateway.head_timeout", "300ms").start();
+    let mut client = gateway.client();
+    for (request, method) in [
+        ("POST http://origin.test/ HTTP/1.1\r\nContent-Length: 1\r\nHost: h\r\n\r\nx", "POST"),
+        ("GET http://origin.test/ HTTP/1.1\r\nHost: h\r\n\r\n", "GET"),
+    ] {
+        for ends in ["\r\n", "\r\n\r\n", "\n", "\r"] {
+            client.send(format!("{request}{ends}"));
+            assert_eq!(client.response_to(method).status(), 200);
+            // Longer than a head may take.
+            assert!(client.is_silent_for(Duration::from_millis(400)), "after {ends:?}");
+            if ends == "\r" {
+                client.send("\n");
+            }
+        }
+    }
+    gateway.signal(Signal::TERM);
+    assert_eq!(client.until_close(), b"");
+    assert!(gateway.wait_exit(SOON).success());
+}
+
 #[test]
 fn a_request_under_way_is_answered_and_told_that_the_connection_closes() {
     let (go_on, wait) = mpsc::channel::<()>();

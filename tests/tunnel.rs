@@ -1,11 +1,16 @@
 //! CONNECT: the handshake, what is carried, and how a tunnel ends.
 
+use std::io;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use crate::support::client::curl_text;
 use crate::support::gateway::{Setup, with_both_stores};
 use crate::support::upstream::Upstream;
 use crate::support::wire::PATIENCE;
+
+/// How long the gateway waits for a side that says nothing.
+const LINGER: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_tunnel_carries_bytes_both_ways() {
@@ -71,6 +76,68 @@ fn an_end_of_the_clients_direction_leaves_the_other_open() {
     client.connect("origin.test:443");
     client.send(vec![b'x'; 200_000]).finish();
     assert_eq!(client.until_close(), b"200000 bytes");
+}
+
+/// Whoever closes may still have said something, and the other side may not have known (RFC 9110 §9.3.6).
+#[test]
+fn the_last_words_of_a_side_that_has_closed_arrive_though_the_other_goes_on_talking() {
+    const LENGTH: usize = 300_000;
+    let upstream = Upstream::start(|conn| {
+        conn.request()?;
+        conn.send("HTTP/1.1 200 OK\r\n\r\n")?;
+        conn.send(vec![b'x'; LENGTH])
+    });
+    let gateway = Setup::of([upstream.url()]).start();
+    let mut client = gateway.client();
+    client.connect("origin.test:443");
+    upstream.wait_for_ends(1, PATIENCE);
+    // What is written to a socket that has closed is answered with a reset.
+    for _ in 0..200 {
+        client.try_send("more");
+    }
+    assert_eq!(client.until_close().len(), LENGTH);
+}
+
+#[test]
+fn the_last_words_of_a_client_that_has_left_arrive_though_the_other_side_goes_on_talking() {
+    const LENGTH: usize = 300_000;
+    let (left, has_left) = mpsc::channel();
+    let has_left = Mutex::new(has_left);
+    let (heard, all) = mpsc::channel();
+    let upstream = Upstream::start(move |conn| {
+        conn.request()?;
+        conn.send("HTTP/1.1 200 OK\r\n\r\n")?;
+        has_left.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        for _ in 0..200 {
+            conn.send("ack")?;
+        }
+        heard.send(conn.until_close()?.len()).map_err(io::Error::other)
+    });
+    let gateway = Setup::of([upstream.url()]).start();
+    let mut client = gateway.client();
+    client.connect("origin.test:443");
+    client.send(vec![b'x'; LENGTH]);
+    drop(client);
+    left.send(()).unwrap();
+    assert_eq!(all.recv_timeout(PATIENCE), Ok(LENGTH));
+}
+
+#[test]
+fn a_tunnel_ends_at_once_when_one_side_has_gone_and_the_other_sends_without_end() {
+    let upstream = Upstream::start(|conn| {
+        conn.request()?;
+        conn.send("HTTP/1.1 200 OK\r\n\r\n")?;
+        let piece = vec![b'x'; 64 << 10];
+        loop {
+            conn.send(&piece)?;
+        }
+    });
+    let gateway = Setup::of([upstream.url()]).start();
+    let mut client = gateway.client();
+    client.connect("origin.test:443");
+    client.exactly(1 << 20);
+    drop(client);
+    assert!(upstream.wait_for_ends(1, PATIENCE) < LINGER);
 }
 
 #[test]

@@ -28,6 +28,11 @@ impl Session {
     pub(crate) fn beneath(&self) -> &Stream {
         self.tls.get_ref().0
     }
+
+    /// Likewise.
+    pub(crate) fn beneath_mut(&mut self) -> &mut Stream {
+        self.tls.get_mut().0
+    }
 }
 
 impl AsyncRead for Session {
