@@ -96,18 +96,28 @@ fn reports(object: &Map<String, Value>, may_be_entry: bool, depth: usize) -> boo
         return false;
     }
     let holds_list = object.values().any(Value::is_array);
+    let may_say = !holds_list && !succeeds(object);
     object.iter().any(|(key, value)| {
-        let key = key.to_ascii_lowercase().replace(['_', '-'], "");
+        let key = normal(key);
         let is = |keys: &[&str]| keys.contains(&&*key);
         (is(&ERRORS) && is_something(value))
             || (is(&SUCCESSES) && is_no(value))
             || (is(&STATES) && is_bad(value))
-            || (is(&SENTENCES) && !holds_list && value.as_str().is_some_and(|text| !text.trim().is_empty()))
+            || (is(&SENTENCES) && may_say && value.is_string() && is_something(value))
     }) || objects_in(object).any(|inner| {
         // One among others is an entry by its key.
         let is_alone = objects_in(object).count() == 1 && !holds_list;
         depth > 0 && reports(inner, is_alone, depth - 1)
     })
+}
+
+fn normal(key: &str) -> String {
+    key.to_ascii_lowercase().replace(['_', '-'], "")
+}
+
+/// Whether it says so itself.
+fn succeeds(object: &Map<String, Value>) -> bool {
+    object.iter().any(|(key, value)| SUCCESSES.contains(&&*normal(key)) && value.as_bool() == Some(true))
 }
 
 fn objects_in(object: &Map<String, Value>) -> impl Iterator<Item = &Map<String, Value>> {
@@ -121,7 +131,7 @@ fn is_something(value: &Value) -> bool {
         Value::Bool(yes) => *yes,
         Value::Number(number) => number.as_f64() != Some(0.0),
         Value::String(text) => {
-            !["", "0", "false", "no", "none", "null", "ok"].contains(&&*text.trim().to_ascii_lowercase())
+            !["", "0", "false", "no", "none", "null", "ok", "success"].contains(&&*text.trim().to_ascii_lowercase())
         }
         Value::Array(values) => !values.is_empty(),
         Value::Object(object) => !object.is_empty(),
@@ -190,6 +200,8 @@ mod tests {
         for text in [
             r#"{"ip":"10.0.0.1","port":80,"error":null,"success":true,"status":"online"}"#,
             r#"{"ip":"10.0.0.1","port":80,"code":"DE","status":200,"message":""}"#,
+            r#"{"success":true,"message":"one proxy found","ip":"10.0.0.1","port":80}"#,
+            r#"{"message":"OK","ip":"10.0.0.1","port":80}"#,
             r#"{"success":true,"error":"","errors":[],"message":"3 proxies","data":[{"ip":"10.0.0.1","port":80}]}"#,
             r#"{"status":{"error_code":0,"error_message":null},"data":["10.0.0.1:80"]}"#,
             r#"{"a":{"ip":"10.0.0.1","port":80,"error":"timeout"},"b":{"ip":"10.0.0.2","port":80}}"#,
