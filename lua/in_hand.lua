@@ -5,6 +5,8 @@
 -- Returns an array: "changed", alone, if there are other gateways than these; or "same", and per member two: what is in flight
 --         through it, and what the gateways have together
 -- Writes  nothing.  Cost  O(k g), k members given, g gateways
+-- Redis 7.0 on a shared 2-core VM that others used too, 100,000 members: 200 at once of 8 gateways took 7.6 ms at the longest (2.6 at
+-- the median).
 
 if redis.call('ZCARD', KEYS[4]) ~= #KEYS - 4 then
   return {'changed'}

