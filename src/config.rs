@@ -198,7 +198,7 @@ pub struct Log {
 pub struct Sources {
     /// `--config`: must exist. Without it, `config.toml` in the working directory if there is one.
     pub file: Option<PathBuf>,
-    /// Names and values; what does not look like `EVENKEEL_TABLE__KEY` is ignored.
+    /// Names and values; what does not look like `EVENKEEL_TABLE__KEY`, or a slip at it, is ignored.
     pub env: Vec<(String, String)>,
     /// What the command line said.
     pub flags: Flags,

@@ -12,7 +12,8 @@ use super::mistake::masked;
 use super::value::Value;
 use super::{Flags, Mistake};
 
-/// Begins every variable of ours, which has `__` after its table too. Kubernetes sets others that begin so.
+/// Begins every variable of ours, which has `__` after its table too. For a service of that name Kubernetes sets others that
+/// begin so, like `EVENKEEL_SERVICE_HOST` and `EVENKEEL_PORT_8080_TCP`.
 pub(super) const PREFIX: &str = "EVENKEEL_";
 
 /// A file's tables and values, with the line of each.
@@ -248,19 +249,48 @@ impl<'a> Reader<'a> {
 
     fn refuse_unknown_variables(&mut self) {
         for (name, _) in self.env {
-            let Some(key) = name.strip_prefix(PREFIX).filter(|key| key.contains("__")) else { continue };
+            let Some(key) = name.strip_prefix(PREFIX) else { continue };
             if self.keys.iter().any(|known| variable(known) == *name) {
                 continue;
             }
+            let key = match key.contains("__") {
+                true => key.to_lowercase().replacen("__", ".", 1),
+                false => {
+                    self.refuse_misspelt(name, key);
+                    continue;
+                }
+            };
             if let Some(table) = self.each.iter().find(|table| name.starts_with(&format!("{}_", variable(table)))) {
                 let why = format!("cannot be given here; write [[{table}]] in a file");
                 self.mistakes.push(Mistake::new(&masked(name), None, "", why));
                 continue;
             }
-            let meant = nearest_key(&self.keys, &key.to_lowercase().replacen("__", ".", 1));
+            let meant = nearest_key(&self.keys, &key);
             let advice = meant.map_or("unset it".to_owned(), |key| format!("did you mean {}?", variable(key)));
             self.mistakes.push(Mistake::new(&masked(name), None, "", format!("sets no key there is; {advice}")));
         }
+    }
+
+    /// A variable without `__` is nobody's mistake unless it spells a key: with `_` in its place, or without the table. `key` is
+    /// what follows [`PREFIX`].
+    fn refuse_misspelt(&mut self, name: &str, key: &str) {
+        let key = key.to_lowercase();
+        let find = |is_meant: &dyn Fn(&str) -> bool| -> Vec<&'static str> {
+            self.keys.iter().filter(|known| is_meant(known)).copied().collect()
+        };
+        let mut meant = find(&|known| known.replace('.', "_") == key);
+        if meant.is_empty() {
+            meant = find(&|known| split(known).1 == key);
+        }
+        let why = match meant[..] {
+            [] => return,
+            [table] if self.each.contains(&table) => format!("cannot be given here; write [[{table}]] in a file"),
+            _ => {
+                let meant: Vec<String> = meant.into_iter().map(variable).collect();
+                format!("sets no key there is; did you mean {}?", meant.join(" or "))
+            }
+        };
+        self.mistakes.push(Mistake::new(name, None, "", why));
     }
 }
 

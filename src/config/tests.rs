@@ -164,6 +164,36 @@ fn all_mistakes_come_at_once_each_with_its_place() {
     }
 }
 
+/// With one underscore for two, or without the table.
+#[test]
+fn a_variable_that_all_but_spells_a_key_is_a_mistake() {
+    for (name, told) in [
+        ("EVENKEEL_POOL_STORE", "sets no key there is; did you mean EVENKEEL_POOL__STORE?"),
+        ("EVENKEEL_STORE", "sets no key there is; did you mean EVENKEEL_POOL__STORE?"),
+        ("EVENKEEL_GATEWAY_LISTEN", "sets no key there is; did you mean EVENKEEL_GATEWAY__LISTEN?"),
+        ("EVENKEEL_LISTEN", "sets no key there is; did you mean EVENKEEL_GATEWAY__LISTEN or EVENKEEL_ADMIN__LISTEN?"),
+        ("EVENKEEL_POOL_RULES_PAUSE", "sets no key there is; did you mean EVENKEEL_POOL__RULES__PAUSE?"),
+        ("EVENKEEL_POOL_SOURCES", "cannot be given here; write [[pool.sources]] in a file"),
+        ("EVENKEEL_SOURCES", "cannot be given here; write [[pool.sources]] in a file"),
+    ] {
+        assert_eq!(load(&[(name, "embedded")], Flags::default()).unwrap_err(), [format!("{name}: {told}")]);
+    }
+}
+
+/// Of services called evenkeel, evenkeel-pool and evenkeel-gateway; and what nobody can know.
+#[test]
+fn variables_that_kubernetes_sets_are_none_of_ours() {
+    let mut names = vec!["EVENKEEL_".to_owned(), "EVENKEEL_LOG".to_owned(), "EVENKEEL_BIN".to_owned()];
+    for service in ["EVENKEEL", "EVENKEEL_POOL", "EVENKEEL_GATEWAY", "EVENKEEL_ADMIN"] {
+        for end in ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_ADMIN", "PORT", "PORT_8080_TCP"] {
+            names.push(format!("{service}_{end}"));
+        }
+        names.extend(["PROTO", "PORT", "ADDR"].map(|end| format!("{service}_PORT_8080_TCP_{end}")));
+    }
+    let env: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "tcp://10.0.0.1:8080")).collect();
+    assert_eq!(load(&env, Flags::default()).unwrap(), Config::default());
+}
+
 #[test]
 fn a_file_that_was_asked_for_must_be_readable_text() {
     let load = |file: &std::path::Path| {
