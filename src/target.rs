@@ -12,7 +12,8 @@ use hyper::{Method, Uri, Version};
 use crate::error::Failure;
 use crate::member::Member;
 
-const ORIGIN_FORM: &str = "this is a proxy; set HTTP_PROXY=http://host:port of this address and request a full URL";
+const ORIGIN_FORM: &str = "this is a proxy; set HTTP_PROXY=http://host:port of this address (curl reads http_proxy only) and \
+                           request a full URL";
 
 /// `host[:port]`, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]

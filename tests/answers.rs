@@ -272,6 +272,7 @@ fn a_lone_origin_form_request_is_told_that_this_is_a_proxy_and_may_try_again() {
     let answer = client.send("GET /index.html HTTP/1.1\r\nHost: origin.test\r\n\r\n").response();
     check(&answer, 400, "evenkeel; error=http_request_error");
     assert!(answer.text().contains("this is a proxy; set HTTP_PROXY="), "{}", answer.text());
+    assert!(answer.text().contains("curl reads http_proxy only"), "{}", answer.text());
     assert_eq!(client.get("http://origin.test/").text(), "fine");
 }
 
