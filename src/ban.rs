@@ -378,13 +378,15 @@ async fn all_members(pool: &Pool) -> Result<Vec<Name>, PoolError> {
 pub(crate) fn named_host(text: &str) -> Option<String> {
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     let is_odd = |c: char| c.is_ascii_control() || " /@*?#\\\"<>:[]%".contains(c);
-    match bare.parse::<Ipv6Addr>() {
+    let host = match bare.parse::<Ipv6Addr>() {
         Ok(_) => host_key(bare),
         Err(_) if text.contains(is_odd) => None,
         // Clients ask for it in ASCII (RFC 5891 §4.4).
         Err(_) if !text.is_ascii() => host_key(&url::Host::parse(text).ok()?.to_string()),
         Err(_) => host_key(text),
-    }
+    };
+    // A dot before it means all below it, which only a rule's `hosts` can say; nobody asks for such a host.
+    host.filter(|host| !host.starts_with('.'))
 }
 
 /// A host as bans name it: in lower case, without a final dot; an IPv6 address in brackets and in its shortest form. `None`: too

@@ -296,7 +296,9 @@ fn pool_ban_sets_members_aside_for_a_time_and_unban_lifts_bans_only() {
     assert_eq!(pool(&redis, &["unban", other, "--host", "shop.example"]), "unbanned 1, not there 0\n");
     assert_eq!(pool(&redis, &["unban", other, secret, third]), "unbanned 2, not there 1\n");
     assert_eq!(redis.int(&["EXISTS", &format!("{KEY}:hosts"), &format!("{KEY}:host:shop.example")]), 0);
-    for host in ["http://shop.example", "shop.example:443", "*.example", ""] {
+    for host in
+        ["http://shop.example", "shop.example:443", "*.example", ".shop.example", "\u{3002}b\u{fc}cher.example", ""]
+    {
         assert_eq!(code(&run(&["pool", "ban", other, "--host", host, "--store", &redis.url()])), 64, "{host}");
     }
     assert_eq!(code(&run(&["pool", "ban", other, "--for", "soon", "--store", &redis.url()])), 64);
