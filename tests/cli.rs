@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::gateway::{Gateway, KEY, Setup, program, run};
 use crate::support::redis::Redis;
+use crate::support::sources::{List, wait_read};
 use crate::support::upstream::{Upstream, id};
 
 fn code(output: &Output) -> i32 {
@@ -344,4 +345,26 @@ fn pool_rebase_makes_counts_small_again() {
     assert_eq!(pool(&redis, &["rebase"]), "subtracted 5145 from 2 members\n");
     assert_eq!(redis.scores(KEY).into_iter().map(|(_, score)| score).collect::<Vec<_>>(), ["0", "1"]);
     assert_eq!(pool_json(&redis, &["rebase"]), json!({"subtracted": 0, "members": 2}));
+}
+
+/// A gateway would read it again; and a source that nobody knows is a slip.
+#[test]
+fn a_source_is_dropped_when_the_configuration_does_not_name_it_any_more() {
+    let (redis, list) = (Redis::start(), List::of("10.0.0.1:1\n10.0.0.2:1\n"));
+    let gateway = Setup::of([""; 0]).redis(&redis).source(&list.source("")).start();
+    wait_read(&gateway, 2, 2, 0);
+    gateway.finish();
+    let file = list.path().with_file_name("config.toml");
+    let drop = |name: &str, configured: &str| {
+        std::fs::write(&file, configured).unwrap();
+        let config = file.display().to_string();
+        run(&["pool", "drop", name, "--config", &config, "--store", &redis.url()])
+    };
+    let named = drop("list", &format!("[[pool.sources]]\n{}", list.source("")));
+    assert_eq!(code(&named), 64);
+    assert!(err(&named).contains("still names the source \"list\""), "{}", err(&named));
+    assert_eq!(code(&drop("lits", "")), 64);
+    assert_eq!(redis.scores(KEY).len(), 2);
+    assert_eq!(out(&drop("list", "")), "forgotten 2, removed 2\n");
+    assert_eq!(redis.scores(KEY).len(), 0);
 }

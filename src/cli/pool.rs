@@ -176,7 +176,16 @@ async fn perform(verb: Verb, pool: &Pool, config: &Config, json: bool) -> Result
             let names = names.map_err(|why| Exit::new(USAGE, why))?;
             add(pool, config, &names, json).await
         }
-        Verb::Drop { source, keep } => drop_source(pool, &source, !keep, json).await,
+        Verb::Drop { source, keep } => {
+            if config.pool.sources.iter().any(|configured| configured.name == source) {
+                let why = format!(
+                    "the configuration still names the source {source:?}, and a gateway would read it again; take it out \
+                     of [[pool.sources]] and restart the gateways first"
+                );
+                return Err(Exit::new(USAGE, why));
+            }
+            drop_source(pool, &source, !keep, json).await
+        }
         Verb::Import(args) => import::import(args, pool, config.pool.initial, json).await,
         Verb::Remove { urls } => {
             let asked = urls.len();
