@@ -1,6 +1,7 @@
-//! SIGTERM and SIGINT: accept no more, finish what runs, exit 0; and do not wait for ever.
+//! SIGTERM, SIGINT and SIGHUP: accept no more, finish what runs, exit 0; and do not wait for ever.
 
 use std::net::{Ipv4Addr, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -41,7 +42,7 @@ fn wait_until_draining(gateway: &Gateway) {
 
 #[test]
 fn a_running_download_is_finished_and_new_clients_are_refused() {
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let (upstream, go_on) = in_two_halves();
         let mut gateway = on_own_port(&upstream).start();
         let mut client = gateway.client();
@@ -165,6 +166,26 @@ fn a_second_signal_ends_it_at_once() {
     gateway.signal(Signal::INT);
     assert_eq!(gateway.wait_exit(SOON).code(), Some(0));
     assert_eq!(client.until_close(), b"");
+}
+
+/// As with nohup(1): whoever started it does not want it to end with the terminal.
+#[test]
+fn a_hangup_that_is_ignored_from_the_start_stays_so() {
+    let upstream = Upstream::echoing();
+    let dir = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_evenkeel");
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", program, "--listen", "127.0.0.1:0", "--proxy"]);
+    command.arg(upstream.url()).env_clear().stdin(Stdio::null()).current_dir(dir.path());
+    let mut gateway = Gateway::spawn(command, dir);
+    let mut client = gateway.client();
+    client.connect("origin.test:443");
+    gateway.signal(Signal::HUP);
+    assert_eq!(client.send("still").exactly(5), b"still");
+    client.finish();
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.wait_exit(SOON).code(), Some(0));
+    assert!(gateway.log().contains("signal=\"SIGTERM\""), "{}", gateway.log());
 }
 
 /// timeout(1) signals a process and then its group.

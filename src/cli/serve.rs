@@ -231,27 +231,41 @@ impl Seeding {
     }
 }
 
-/// SIGTERM and SIGINT.
+/// SIGTERM and SIGINT; and SIGHUP, unless whoever started the program has it ignored, as nohup(1) does.
 pub(super) struct Signals {
     term: Signal,
     int: Signal,
+    hup: Option<Signal>,
 }
 
 impl Signals {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
+        let hup = if is_hangup_ignored() { None } else { Some(signal(SignalKind::hangup())?) };
+        Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())?, hup })
     }
 
     /// Drops what has come meanwhile.
     fn forget(&mut self) {
         let mut cx = Context::from_waker(Waker::noop());
-        while self.term.poll_recv(&mut cx).is_ready() || self.int.poll_recv(&mut cx).is_ready() {}
+        let signals = [&mut self.term, &mut self.int].into_iter().chain(&mut self.hup);
+        for signal in signals {
+            while signal.poll_recv(&mut cx).is_ready() {}
+        }
     }
 
     pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.term.recv() => "SIGTERM",
             _ = self.int.recv() => "SIGINT",
+            Some(()) = async { self.hup.as_mut()?.recv().await } => "SIGHUP",
         }
     }
+}
+
+/// Whether SIGHUP does nothing (proc(5): `SigIgn` in hexadecimal, the first signal in the lowest bit). Where that cannot be
+/// known, it is left as it is.
+fn is_hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_none_or(|mask| mask & 1 == 1)
 }
