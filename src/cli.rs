@@ -177,6 +177,9 @@ fn end(done: Result<(), Exit>) -> ExitCode {
 
 /// Says what a gateway would start with all the same, and try on.
 fn check(config: &Config) -> Result<(), Exit> {
+    for sentence in config.without_effect() {
+        output::note(format_args!("warning: {sentence}"));
+    }
     for source in &config.pool.sources {
         if let Some(trouble) = source.trouble() {
             let name = &source.name;

@@ -8,6 +8,7 @@
 
 mod admin;
 mod ban;
+mod effect;
 mod mistake;
 mod policy;
 mod proxies;

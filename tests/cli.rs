@@ -368,3 +368,33 @@ fn a_source_is_dropped_when_the_configuration_does_not_name_it_any_more() {
     assert_eq!(out(&drop("list", "")), "forgotten 2, removed 2\n");
     assert_eq!(redis.scores(KEY).len(), 0);
 }
+
+/// They are no mistakes; `serve` says the same in its log.
+#[test]
+fn settings_without_effect_are_warned_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = "[pool]\nstate = 's'\nprefetch = 4\nwhen_unreachable = 'local'\n[pool.rules]\ncountries = ['DE']\n";
+    let nothing = "[pool]\nprefetch = 0\nwhen_unreachable = 'refuse'\n[pool.rules]\ncountries = []\n";
+    let judged = "[pool.rules]\ncountries = ['DE']\n[health]\nurl = 'http://judge.example/'\n";
+    let (local, rules) =
+        ("pool.when_unreachable = \"local\" has no effect", "pool.rules has no effect without health.url");
+    for (text, store, warned) in [
+        (all, "embedded", &["pool.prefetch has no effect", local, rules][..]),
+        (all, "redis://127.0.0.1:1", &["pool.state has no effect", rules]),
+        (nothing, "embedded", &[]),
+        (judged, "embedded", &[]),
+    ] {
+        let file = dir.path().join("c.toml");
+        std::fs::write(&file, text).unwrap();
+        let config = ["--config", file.to_str().unwrap(), "--store", store];
+        let output = run(&[&["check"], &config[..]].concat());
+        assert_eq!((code(&output), &*out(&output)), (0, "the configuration is valid\n"));
+        let told = err(&output);
+        assert_eq!(told.lines().count(), warned.len(), "{told}");
+        for (line, warned) in told.lines().zip(warned) {
+            assert!(line.starts_with(&format!("warning: {warned}")), "{line}");
+        }
+    }
+    let gateway = Setup::of([""; 0]).set("pool.prefetch", 4).start();
+    assert_eq!(gateway.finish().matches("WARN pool.prefetch has no effect").count(), 1);
+}

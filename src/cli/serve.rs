@@ -38,6 +38,9 @@ pub(super) fn serve(config: Config) -> Result<(), Exit> {
     if config.pool.store == Store::Embedded && names_nobody && config.pool.state.is_none() {
         tracing::warn!("the pool is empty and embedded, so every answer will be a 503; give it --proxy or --proxies");
     }
+    for sentence in config.without_effect() {
+        tracing::warn!("{sentence}");
+    }
     let listeners = bind(&config)?;
     let address = listeners.address();
     run(config, listeners, |_| async move { announce(address, "") })
