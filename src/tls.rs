@@ -82,6 +82,10 @@ fn reason(why: &CertificateError) -> &'static str {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => "it is for another name",
         CertificateError::UnknownIssuer => "nobody known here has issued it",
         CertificateError::Revoked => "it has been revoked",
+        // webpki's own word for it, which rustls passes on without a name.
+        CertificateError::Other(error) if error.to_string() == "CaUsedAsEndEntity" => {
+            "it is a certificate authority's own, which no server may show; have the authority issue one for this server"
+        }
         _ => "it is not valid",
     }
 }

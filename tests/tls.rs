@@ -122,6 +122,7 @@ fn a_certificate_must_be_trusted_valid_and_for_the_name() {
     let (valid, stranger) = (Certificate::make(), Certificate::make());
     let expired = Certificate::valid("20200101000000Z", "20200102000000Z");
     let early = Certificate::valid("20980101000000Z", "20991231000000Z");
+    let own = Certificate::of_authority();
     for (certificate, roots, host, options, refused) in [
         (&valid, &valid, "127.0.0.1", "", None),
         (&valid, &valid, "localhost", "", Some("it is for another name")),
@@ -132,6 +133,7 @@ fn a_certificate_must_be_trusted_valid_and_for_the_name() {
         (&valid, &stranger, "127.0.0.1", "", Some("nobody known here has issued it")),
         (&expired, &expired, "127.0.0.1", "", Some("it has expired")),
         (&early, &early, "127.0.0.1", "", Some("it is not valid yet")),
+        (&own, &own, "127.0.0.1", "", Some("it is a certificate authority's own, which no server may show")),
         (&valid, &stranger, "localhost", "?insecure=1", None),
         (&expired, &expired, "127.0.0.1", "?insecure=1", None),
         (&early, &stranger, "127.0.0.1", "?insecure=1&sni=other.test", None),

@@ -222,6 +222,14 @@ impl Certificate {
         Self(dir)
     }
 
+    /// One that signs itself, as `openssl req -x509` makes it.
+    pub(crate) fn of_authority() -> Self {
+        let Self(dir) = Self::make();
+        let own = ["ca.key", "ca.pem"].map(|name| std::fs::read_to_string(dir.path().join(name)).expect("a file"));
+        write(dir.path(), "chain.pem", &own.concat());
+        Self(dir)
+    }
+
     /// Whom to trust, as a file.
     pub(crate) fn authority(&self) -> PathBuf {
         self.0.path().join("ca.pem")
