@@ -1,4 +1,5 @@
-//! TLS to an upstream proxy, or to the origin of a page that is fetched: which certificates are accepted, and what a failed handshake is called.
+//! TLS to an upstream proxy, to the origin of a page that is fetched, or to Redis: which certificates are accepted, and what a
+//! failed handshake is called.
 //!
 //! The roots are the system's, or those in `SSL_CERT_FILE`, read once when the first is dialed. A member with
 //! `?insecure=1` takes any certificate; that is said in the log once.
@@ -28,21 +29,31 @@ use crate::stream::Stream;
 /// Insecure members that are remembered as warned about; nobody reads more warnings than that.
 const MOST_WARNED: usize = 1024;
 
-static CHECKED: LazyLock<TlsConnector> = LazyLock::new(|| {
+static VERIFIER: LazyLock<Arc<dyn ServerCertVerifier>> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     let (taken, _) = roots.add_parsable_certificates(found.certs);
+    let why = found.errors.first().map(ToString::to_string);
     if taken == 0 {
-        let why = found.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
-        tracing::warn!(why, "no root certificates: every https upstream proxy and page will be refused");
+        let why = why.unwrap_or_else(|| match std::env::var_os("SSL_CERT_FILE") {
+            Some(file) => format!("there are none in {}", file.display()),
+            None => "there are none".to_owned(),
+        });
+        tracing::warn!(
+            why,
+            "no root certificates: every https upstream proxy and page, and rediss store, will be refused"
+        );
+    } else if let Some(why) = why {
+        tracing::warn!(why, "some root certificates cannot be read; what they have issued will be refused");
     }
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), PROVIDER.clone()).build();
     match verifier {
-        Ok(verifier) => connector(verifier),
+        Ok(verifier) => verifier,
         // Without roots there is no verifier, and nothing to accept.
-        Err(_) => connector(Arc::new(Verifier { accepts: false })),
+        Err(_) => Arc::new(Verifier { accepts: false }),
     }
 });
+static CHECKED: LazyLock<TlsConnector> = LazyLock::new(|| connector(VERIFIER.clone()));
 static UNCHECKED: LazyLock<TlsConnector> = LazyLock::new(|| connector(Arc::new(Verifier { accepts: true })));
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(ring::default_provider()));
 
@@ -54,6 +65,14 @@ fn connector(verifier: Arc<dyn ServerCertVerifier>) -> TlsConnector {
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     TlsConnector::from(Arc::new(config))
+}
+
+/// For a client that has its own connections and keeps of an error no more than its `Debug` text.
+///
+/// What is wrong with a certificate is an [`Error::General`] with a sentence, so that this is what stands there in quotes.
+pub(crate) fn speaking_connector() -> TlsConnector {
+    static SPEAKING: LazyLock<TlsConnector> = LazyLock::new(|| connector(Arc::new(Speaking(VERIFIER.clone()))));
+    SPEAKING.clone()
 }
 
 /// Makes the connection a TLS one.
@@ -142,5 +161,51 @@ impl ServerCertVerifier for Verifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         PROVIDER.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Another verifier, with its refusals in our words.
+#[derive(Debug)]
+struct Speaking(Arc<dyn ServerCertVerifier>);
+
+impl ServerCertVerifier for Speaking {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.0.verify_server_cert(certificate, intermediates, name, ocsp, now).map_err(spoken)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signed).map_err(spoken)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signed).map_err(spoken)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+fn spoken(error: Error) -> Error {
+    match error {
+        Error::InvalidCertificate(why) => Error::General(format!("its certificate is not accepted: {}", reason(&why))),
+        error => error,
     }
 }

@@ -24,6 +24,7 @@ mod pool_race;
 mod pool_sources;
 mod pool_use;
 mod redis_faults;
+mod redis_tls;
 mod retry;
 mod spread;
 mod state;

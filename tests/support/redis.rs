@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::pool::KEY;
 use super::port::free_port;
+use super::servers::Certificate;
 
 /// Long enough for a loaded machine; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -57,6 +58,20 @@ impl Redis {
         redis.options = ["--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"].map(str::to_owned).into();
         redis.restart();
         redis
+    }
+
+    /// One that takes TLS on the port it gives, and there only clients with a certificate, as Redis does by itself.
+    pub(crate) fn for_known_clients(certificate: &Certificate) -> (Self, u16) {
+        let mut redis = Self::stopped();
+        let port = free_port([127, 0, 0, 1].into());
+        let (own, authority) = (certificate.chain(), certificate.authority());
+        let options = [("--tls-cert-file", &own), ("--tls-key-file", &own), ("--tls-ca-cert-file", &authority)];
+        redis.options = vec!["--tls-port".to_owned(), port.to_string()];
+        redis
+            .options
+            .extend(options.into_iter().flat_map(|(name, file)| [name.to_owned(), file.display().to_string()]));
+        redis.restart();
+        (redis, port)
     }
 
     pub(crate) fn cluster_is_ok(&self) -> bool {

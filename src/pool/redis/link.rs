@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::PoolError;
+use crate::tls;
 
 /// For TCP, TLS and the first commands on a new connection. Longer than one lost SYN (repeated after 1 s).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -36,6 +37,7 @@ pub(super) struct Link {
     client: Client,
     /// Where the pool's keys live in a cluster.
     slot: ClusterHash,
+    is_tls: bool,
     timeout: Duration,
     health: Mutex<Health>,
     /// There is a new connection.
@@ -62,10 +64,16 @@ impl Link {
         if !SCHEMES.contains(&scheme) {
             return Err(format!("the store's URL must start with one of {}", SCHEMES.join("://, ") + "://"));
         }
+        // fred's own TLS refuses to start without any of the root certificates, and says it as a Debug text.
+        let (address, is_tls) = match url.strip_prefix("rediss") {
+            Some(rest) => (format!("redis{rest}"), true),
+            None => (url.to_owned(), false),
+        };
         // fred's messages name the kind of mistake; what may follow after a colon is a piece of the URL.
-        let mut config = Config::from_url(url).map_err(|e| {
+        let mut config = Config::from_url(&address).map_err(|e| {
             format!("the store's URL cannot be used: {}", e.details().split(": ").next().unwrap_or_default())
         })?;
+        config.tls = is_tls.then(|| tls::speaking_connector().into());
         // The first attempt at once, and an end of fred's task if it fails; `stay_connected` starts the next. Without
         // this, fred waits before the first attempt as it does before every other.
         config.fail_fast = true;
@@ -75,7 +83,7 @@ impl Link {
             ));
         }
         let client = Client::new(config, Some(performance(timeout)), Some(connection()), Some(reconnect_policy()));
-        Ok(Self { client, slot: key.into(), timeout, health: Mutex::default(), connected: Notify::new() })
+        Ok(Self { client, slot: key.into(), is_tls, timeout, health: Mutex::default(), connected: Notify::new() })
     }
 
     /// Connects, reconnects and reports, for ever.
@@ -162,7 +170,7 @@ impl Link {
             ErrorKind::Timeout => self.unanswered(),
             ErrorKind::Backpressure => PoolError::Overloaded,
             ErrorKind::IO | ErrorKind::Tls | ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Sentinel => {
-                PoolError::Unreachable(plain(&details).to_owned())
+                PoolError::Unreachable(plain(&details))
             }
             _ => PoolError::Refused(details),
         }
@@ -202,13 +210,14 @@ impl Link {
             tokio::select! {
                 error = errors.recv() => match error {
                     Ok((error, _)) => {
+                        let reason = self.reason(&error);
                         if connected {
-                            tracing::warn!(error = plain(error.details()), "no connection to Redis; trying on");
+                            tracing::warn!(error = reason, "no connection to Redis; trying on");
                         }
                         connected = false;
                         let mut health = self.health();
                         health.down_since.get_or_insert_with(Instant::now);
-                        health.reason = plain(error.details()).to_owned();
+                        health.reason = reason;
                     }
                     Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => {}
                     Err(tokio::sync::broadcast::error::RecvError::Closed) => std::future::pending().await,
@@ -223,6 +232,15 @@ impl Link {
                 },
             }
         }
+    }
+
+    /// Why there is no connection.
+    fn reason(&self, error: &FredError) -> String {
+        // Without TLS, Redis waits for the end of the line that it takes a handshake for.
+        if self.is_tls && *error.kind() == ErrorKind::Timeout {
+            return format!("no answer to TLS within {CONNECT_TIMEOUT:?}; a URL without TLS begins with redis://");
+        }
+        plain(error.details())
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
@@ -296,7 +314,20 @@ pub(crate) fn has_hash_tag(key: &str) -> bool {
     key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
 }
 
-/// fred keeps an I/O error as its `Debug` text; the sentence for people is what stands there in quotes.
-fn plain(details: &str) -> &str {
-    details.split('"').nth(1).unwrap_or(details)
+/// fred keeps an I/O error as its `Debug` text; the sentence for people is what stands there in quotes. What rustls finds has
+/// none, but for [`tls::speaking_connector`].
+fn plain(details: &str) -> String {
+    if let Some(sentence) = details.split('"').nth(1) {
+        return sentence.to_owned();
+    }
+    let Some((_, error)) = details.split_once(", error: ") else { return details.to_owned() };
+    let error = error.trim_end_matches([' ', '}']);
+    match error.split_once('(').map_or((error, ""), |(kind, rest)| (kind, rest.trim_end_matches(')'))) {
+        ("AlertReceived", "CertificateRequired") => {
+            "it asks for a client certificate, and there is none to show; see tls-auth-clients in redis.conf".to_owned()
+        }
+        ("AlertReceived", alert) => format!("it refused TLS with the alert {alert}"),
+        ("InvalidMessage", _) => "what it says is not TLS; a URL without TLS begins with redis://".to_owned(),
+        _ => format!("TLS failed: {error}"),
+    }
 }
