@@ -16,7 +16,8 @@ use crate::metrics::Counts;
 use crate::pool::Pool;
 use crate::upstream::Upstreams;
 
-/// Request heads up to this size are read, and this much is buffered for a client that does not read.
+/// Request heads are read up to this size at least (hyper looks before it reads: up to 112 KiB), and this much is buffered for a
+/// client that does not read.
 const MAX_BUFFER: usize = 64 << 10;
 
 /// What the requests of one thread share.
