@@ -32,6 +32,8 @@ pub(crate) struct Answer {
     /// second to the end, if it knew.
     states_length_only: bool,
     last: Option<Box<Last>>,
+    /// Why the body broke off, until what came before has gone out: hyper would drop that, and the head with it.
+    broken: Option<hyper::Error>,
     /// What wants to see how it begins.
     beginning: Option<Box<Beginning>>,
 }
@@ -67,6 +69,7 @@ impl Answer {
             source,
             states_length_only: false,
             last: None,
+            broken: None,
             beginning: None,
         }
     }
@@ -83,7 +86,7 @@ impl Answer {
         let states_length_only = states_length && body.is_end_stream();
         let mut content = Content::Relayed { body, connection: Some(connection) };
         drop(content.settle());
-        Self { content, record, client, source, states_length_only, beginning: None, last: None }
+        Self { content, record, client, source, states_length_only, beginning: None, last: None, broken: None }
     }
 
     /// The same, where something wants to see how the body begins.
@@ -111,16 +114,33 @@ impl Body for Answer {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Self { content, record, client, beginning, last, .. } = &mut *self;
+        let Self { content, record, client, beginning, last, broken, .. } = &mut *self;
+        if broken.is_some() {
+            std::task::ready!(client.poll_flushed(cx));
+            return Poll::Ready(broken.take().map(Err));
+        }
         if let Some(waiting) = last {
             std::task::ready!(waiting.end.as_mut().poll(cx));
             return Poll::Ready(last.take().and_then(|last| last.frame));
         }
-        let frame = match content {
+        let frame = match &mut *content {
             Content::Own(text) => return Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
             Content::Relayed { body, .. } => {
                 std::task::ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map(headers::of_frame))
             }
+        };
+        let frame = match frame {
+            Some(Err(error)) => {
+                if let Some(record) = record {
+                    record.ended = Ended::Upstream;
+                }
+                client.broke_off();
+                *content = Content::Own(None);
+                *broken = Some(error);
+                client.wait_for_flush();
+                return self.poll_frame(cx);
+            }
+            frame => frame,
         };
         match &frame {
             Some(Ok(frame)) => {
@@ -133,15 +153,7 @@ impl Body for Answer {
                     *beginning = None;
                 }
             }
-            Some(Err(_)) => {
-                if let Some(record) = record {
-                    record.ended = Ended::Upstream;
-                }
-                // hyper ends the client's connection at the error.
-                client.broke_off();
-                *content = Content::Own(None);
-            }
-            None => {}
+            Some(Err(_)) | None => {}
         }
         match content.settle() {
             Some(mut lease) if lease.is_counted() => {
@@ -158,7 +170,7 @@ impl Body for Answer {
             Content::Own(text) => text.is_none(),
             Content::Relayed { body, .. } => body.is_end_stream() && !self.states_length_only,
         };
-        is_over && self.last.is_none()
+        is_over && self.last.is_none() && self.broken.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {

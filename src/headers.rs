@@ -141,6 +141,10 @@ pub(crate) fn of_response(
     length: Option<u64>,
     is_switching: bool,
 ) -> HeaderMap {
+    if status == StatusCode::NO_CONTENT || status.is_informational() {
+        // Neither may state a length (RFC 9110 §8.6).
+        upstream.remove(CONTENT_LENGTH);
+    }
     let bodiless = method == Method::HEAD || status == StatusCode::NOT_MODIFIED;
     let one_length = upstream.get_all(CONTENT_LENGTH).iter().count() <= 1 && !upstream.contains_key(TRANSFER_ENCODING);
     if one_length && !upstream.keys().any(|name| is_hop_by_hop(&upstream, name)) {

@@ -367,3 +367,40 @@ fn a_failed_upload_leaves_its_answer_readable() {
     let answer = client.response();
     assert_eq!(answer.status(), 502);
 }
+
+/// The client sees how far it came, and that this is not all.
+#[test]
+fn a_body_that_breaks_off_at_once_leaves_its_head_readable() {
+    const POST: &str = "POST http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx";
+    for (answer, body) in [
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", ""),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", ""),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n", ""),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nten bytes.", "ten bytes."),
+    ] {
+        let upstream = Upstream::start(move |conn| {
+            conn.request()?;
+            conn.send(answer)
+        });
+        let gateway = Setup::of([upstream.url()]).start();
+        for _ in 0..10 {
+            let mut client = gateway.client();
+            assert_eq!(client.send(POST).head().status(), 200, "{answer:?}");
+            let rest = String::from_utf8(client.until_close()).unwrap();
+            assert!(rest.contains(body) && !rest.ends_with("0\r\n\r\n"), "{answer:?}: {rest:?}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_has_no_body_states_no_length() {
+    let upstream = Upstream::answering("HTTP/1.1 204 No Content\r\nContent-Length: 6\r\n\r\n");
+    let gateway = Setup::of([upstream.url()]).start();
+    for request in [
+        "GET http://origin.test/ HTTP/1.1\r\nHost: h\r\n\r\n",
+        "PUT http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx",
+    ] {
+        let head = gateway.client().send(request).head();
+        assert_eq!((head.status(), head.field("Content-Length")), (204, None), "{request:?}");
+    }
+}

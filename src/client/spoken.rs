@@ -9,8 +9,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
@@ -69,6 +69,8 @@ pub(crate) struct Client {
     /// The status hyper wanted to answer a malformed head with, 0 if none.
     refusal: AtomicU16,
     tunnel: Mutex<Option<(Tunnel, Option<Box<Record>>)>>,
+    /// Whether somebody waits until all that was written has gone out, and who.
+    unflushed: Mutex<Option<Waker>>,
 }
 
 impl Client {
@@ -85,6 +87,7 @@ impl Client {
             is_broken: AtomicBool::new(false),
             refusal: AtomicU16::new(0),
             tunnel: Mutex::new(None),
+            unflushed: Mutex::new(None),
         }
     }
 
@@ -114,6 +117,26 @@ impl Client {
     /// The answer has ended before its end.
     pub(crate) fn broke_off(&self) {
         self.is_broken.store(true, Ordering::Relaxed);
+    }
+
+    /// [`Self::poll_flushed`] is to wait until what was given to hyper so far has gone out.
+    pub(crate) fn wait_for_flush(&self) {
+        *self.unflushed() = Some(Waker::noop().clone());
+    }
+
+    /// Ends when that is so.
+    pub(crate) fn poll_flushed(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut *self.unflushed() {
+            Some(waker) => {
+                waker.clone_from(cx.waker());
+                Poll::Pending
+            }
+            None => Poll::Ready(()),
+        }
+    }
+
+    fn unflushed(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.unflushed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// After the answer now being written, the socket belongs to a tunnel.
@@ -347,6 +370,10 @@ impl AsyncWrite for ClientSocket {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.client.phase() == Phase::Flushing {
             self.client.enter(Phase::Idle);
+        }
+        let waiting = self.client.unflushed().take();
+        if let Some(waker) = waiting {
+            waker.wake();
         }
         Pin::new(&mut self.socket).poll_flush(cx)
     }
