@@ -142,18 +142,13 @@ impl Body for Answer {
             }
             frame => frame,
         };
-        match &frame {
-            Some(Ok(frame)) => {
-                if let (Some(record), Some(chunk)) = (record, frame.data_ref()) {
-                    record.bytes += chunk.len() as u64;
-                }
-                if let (Some(seer), Some(chunk)) = (&mut *beginning, frame.data_ref())
-                    && seer.add(chunk)
-                {
-                    *beginning = None;
-                }
+        if let Some(chunk) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+            if let Some(record) = record {
+                record.bytes += chunk.len() as u64;
             }
-            Some(Err(_)) | None => {}
+            if beginning.as_mut().is_some_and(|seer| seer.add(chunk)) {
+                *beginning = None;
+            }
         }
         match content.settle() {
             Some(mut lease) if lease.is_counted() => {

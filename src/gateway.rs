@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{CONNECTION, HeaderValue};
+use hyper::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_TYPE, COOKIE, HeaderName, HeaderValue, MAX_FORWARDS, PROXY_AUTHORIZATION,
+};
 use hyper::http::request;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
@@ -76,7 +78,37 @@ async fn exchange(
     let has_been_here = worker.pseudonym().is_some_and(|name| headers::has_been_through(&head.headers, name));
     hear(worker, head.headers.get_all(headers::REPORT).iter().map(HeaderValue::as_bytes))?;
     refuse_loop(worker, &to, has_been_here)?;
+    if headers::hops_left(&head.method, &head.headers) == Some(0) {
+        return Ok(answer_as_last(client, head, source, record).await);
+    }
     forward(worker, client, head, source, wishes, &to, record).await
+}
+
+/// `Max-Forwards` has run out: the request ends here, and a TRACE shows what has come (RFC 9110 §7.6.2, §9.3.8).
+async fn answer_as_last(
+    client: &Arc<Client>,
+    head: &request::Parts,
+    source: &Source,
+    record: &mut Option<Box<Record>>,
+) -> Response<Answer> {
+    let mut text = Vec::new();
+    let mut response = Response::new(());
+    if head.method == Method::TRACE {
+        text.extend_from_slice(format!("TRACE {} HTTP/1.1\r\n", head.uri).as_bytes());
+        let is_private =
+            |name: &HeaderName| [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(name) || *name == headers::REPORT;
+        for (name, value) in head.headers.iter().filter(|(name, _)| !is_private(name)) {
+            crate::head::field(&mut text, name.as_str(), value.as_bytes());
+        }
+        text.extend_from_slice(b"\r\n");
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("message/http"));
+    }
+    source.drain().await;
+    if !source.is_finished() {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    note_answer(record, StatusCode::OK.as_u16());
+    response.map(|()| Answer::own(text.into(), client.clone(), source.clone(), record.take()))
 }
 
 /// Takes in what the client reports of earlier answers.
@@ -112,6 +144,9 @@ async fn forward(
         let via = worker.via();
         let credentials = upstream.member.proxy_authorization();
         *request.headers_mut() = headers::of_request(&head.headers, wishes, &to.text, credentials, via);
+        if let Some(left) = headers::hops_left(&head.method, &head.headers) {
+            request.headers_mut().insert(MAX_FORWARDS, HeaderValue::from(left.saturating_sub(1)));
+        }
         if wishes.expects_continue {
             let source = source.clone();
             hyper::ext::on_informational(&mut request, move |interim| {

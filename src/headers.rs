@@ -9,8 +9,8 @@
 use bytes::Bytes;
 use hyper::body::Frame;
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS, PROXY_AUTHORIZATION,
+    TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 
 use hyper::{Method, StatusCode, Version};
@@ -128,6 +128,12 @@ pub(crate) fn of_request(
     fields.extend(credentials.map(|value| (PROXY_AUTHORIZATION, value.clone())));
     fields.extend(via.map(|value| (VIA, value.clone())));
     fields
+}
+
+/// How many proxies a TRACE or OPTIONS may still pass, this one included, if it says so (RFC 9110 §7.6.2).
+pub(crate) fn hops_left(method: &Method, fields: &HeaderMap) -> Option<u64> {
+    let stated = fields.get(MAX_FORWARDS).filter(|_| matches!(*method, Method::TRACE | Method::OPTIONS))?;
+    stated.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
 }
 
 /// The fields of a response as they go to the client.

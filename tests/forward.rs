@@ -715,3 +715,31 @@ fn a_client_that_resets_in_the_middle_of_an_upload_takes_it_along() {
     upstream.wait_for_ends(1, Duration::from_secs(2));
     assert_eq!(upstream.connections(), 1, "a broken upload is nobody's second try");
 }
+
+/// RFC 9110 §7.6.2.
+#[test]
+fn max_forwards_is_counted_down_and_ends_here_at_nothing() {
+    let upstream = Upstream::ok("ok");
+    let gateway = Setup::of([upstream.url()]).start();
+    let mut client = gateway.client();
+    let mut ask = |method: &str, hops: &str, body: &str| {
+        let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+        let fields = "Host: h\r\nX-Kept: yes\r\nCookie: s3cret\r\nProxy-Authorization: Basic s3cret\r\n";
+        let request =
+            format!("{method} http://origin.test/a HTTP/1.1\r\n{fields}{length}Max-Forwards: {hops}\r\n\r\n{body}");
+        client.send(request).response_to(method)
+    };
+    let trace = ask("TRACE", "0", "");
+    assert_eq!((trace.status(), trace.field("Content-Type")), (200, Some("message/http")));
+    assert!(trace.text().starts_with("TRACE http://origin.test/a HTTP/1.1\r\n"), "{}", trace.text());
+    assert!(trace.text().contains("yes") && !trace.text().contains("s3cret"), "{}", trace.text());
+    let options = ask("OPTIONS", "0", "a body");
+    assert_eq!((options.status(), options.text()), (200, ""));
+    assert!(upstream.requests().is_empty());
+    for (method, hops, left) in
+        [("TRACE", "5", "4"), ("OPTIONS", "1", "0"), ("OPTIONS", "many", "many"), ("GET", "0", "0")]
+    {
+        assert_eq!(ask(method, hops, "").status(), 200);
+        assert_eq!(upstream.requests().last().unwrap().head.field("Max-Forwards"), Some(left), "{method} {hops}");
+    }
+}

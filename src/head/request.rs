@@ -162,6 +162,11 @@ fn rewrite(head: &httparse::Request<'_, '_>, pseudonym: Option<&str>) -> Option<
     if head.version? == 0 && !is_connect {
         return None;
     }
+    // Those count the proxies on their way (RFC 9110 §7.6.2).
+    let counts_hops = matches!(method, "TRACE" | "OPTIONS");
+    if counts_hops && head.headers.iter().any(|line| line.name.eq_ignore_ascii_case("max-forwards")) {
+        return None;
+    }
     let connection = Options::of(head.headers);
     let (mut host, mut states_length) = (None, false);
     let mut reports = Vec::new();
