@@ -17,7 +17,9 @@ for i = 2, #ARGV do
   end
 end
 -- They may be anywhere among those that were passed.
-redis.call('DEL', place)
+if #unbanned > 0 then
+  redis.call('DEL', place)
+end
 if redis.call('EXISTS', bans) == 0 and redis.call('ZREM', hosts, ARGV[1]) == 1 then
   redis.call('INCR', changes)
 end

@@ -64,7 +64,7 @@ enum Command {
     },
     /// Validate the configuration and print all mistakes with line and key
     Check(ServeArgs),
-    /// Look at the pool in Redis, or change it
+    /// Look at the pool, in Redis or in the file of pool.state, or change it
     Pool(pool::PoolArgs),
     /// Try upstream proxies: are they reached, how fast, where do they come out, what do they tell
     Test(test::TestArgs),

@@ -33,7 +33,7 @@ use crate::ban::Bans;
 use crate::config::Config;
 use crate::member::{self, Name};
 use crate::metrics::Metrics;
-use crate::pool::{Care, Change, Outcome, Parked, Pool, Report};
+use crate::pool::{Care, Change, Kind, Outcome, Parked, Pool, Report};
 
 /// What is noted within so long goes in one call.
 const GATHER: Duration = Duration::from_millis(10);
@@ -255,9 +255,20 @@ impl Watch {
                 self.notes().suspects.remove(member);
                 let span = Duration::from_millis(until_ms.unwrap_or_default().saturating_sub(*since_ms));
                 let (proxy, id) = (member::masked(member), member::id(member));
-                let kind = kind.as_str();
+                let (is_unhealthy, kind) = (*kind == Kind::Unhealthy, kind.as_str());
                 self.metrics.parked(kind);
-                tracing::warn!(proxy, id, kind, reason, r#for = ?span, in_a_row, "set a pool member aside");
+                if is_unhealthy && self.checks.is_some() {
+                    tracing::warn!(
+                        proxy,
+                        id,
+                        kind,
+                        reason,
+                        in_a_row,
+                        "set a pool member aside until it passes a check"
+                    );
+                } else {
+                    tracing::warn!(proxy, id, kind, reason, r#for = ?span, in_a_row, "set a pool member aside");
+                }
             }
             Change::Restored(member) => {
                 self.metrics.returned(1);
@@ -269,7 +280,7 @@ impl Watch {
                 tracing::warn!(
                     proxy,
                     id,
-                    "fails, but stays: as many as health.max_parked allows are set aside already"
+                    "is not set aside, though it fails or is banned: as many as health.max_parked allows are already"
                 );
             }
             Change::Spared(_) => {}

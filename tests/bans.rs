@@ -303,6 +303,25 @@ async fn a_host_that_has_banned_members_gets_the_least_used_of_the_others() {
 }
 
 #[tokio::test]
+async fn who_is_removed_is_banned_nowhere_when_he_is_added_again() {
+    on_both(async |pool| {
+        let members = names(["a:1", "b:1", "c:1"]);
+        pool.add(&members, Initial::Min).await.unwrap();
+        for host in [SHOP, "other.test"] {
+            pool.ban_for(host, &by_hand(&members[..1], LONG), None).await.unwrap();
+        }
+        pool.ban_for(SHOP, &by_hand(&members[1..2], LONG), None).await.unwrap();
+        assert_eq!(pool.remove(&members[..1]).await.unwrap(), 1);
+        pool.add(&members[..1], Initial::Min).await.unwrap();
+        let banned: Vec<_> = pool.banned().await.unwrap().into_iter().map(|b| (b.host, b.member)).collect();
+        assert_eq!(banned, [(SHOP.to_owned(), name("b:1"))], "and others stay banned");
+        assert_eq!(pool.hosts(&mut None).await.unwrap(), Some(vec![SHOP.to_owned()]));
+        assert_eq!(take_for(&pool, SHOP, &[]).await, Some(name("a:1")));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn bans_from_a_host_take_no_more_than_they_may_and_end_by_themselves() {
     on_both(async |pool| {
         let members = names(["a:1", "b:1", "c:1", "d:1"]);

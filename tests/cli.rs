@@ -315,6 +315,21 @@ fn pool_remove_knows_a_member_by_its_id_that_is_no_url() {
 }
 
 #[test]
+fn what_others_wrote_keeps_the_tables_in_shape() {
+    let redis = Redis::start();
+    redis.cmd(&["ZADD", KEY, "1e300", "http://10.0.0.7:3128"]);
+    redis.cmd(&["HSET", &format!("{KEY}:parked"), "http://10.0.0.8:3128", "no JSON"]);
+    let record = r#"{"count":1,"kind":"unhealthy","reason":"slow","since_ms":1,"until_ms":9999999999999}"#;
+    redis.cmd(&["HSET", &format!("{KEY}:parked"), "http://10.0.0.9:3128", record]);
+    let listed = pool(&redis, &["list"]);
+    assert!(listed.contains("       1e300  p"), "{listed}");
+    assert!(listed.contains("10.0.0.8:3128  (set aside: malformed)\n"), "{listed}");
+    assert!(listed.contains("; returns when it passes a check, where none are made tried again in "), "{listed}");
+    let verified = out(&run(&["pool", "verify", "--store", &redis.url()]));
+    assert!(verified.contains("counts   1e300 to 1e300"), "{verified}");
+}
+
+#[test]
 fn pool_list_shows_candidates() {
     let redis = Redis::start();
     redis.cmd(&["ZADD", &format!("{KEY}:candidates"), "5", "http://user:hush@10.0.0.7:3128"]);

@@ -468,6 +468,16 @@ fn with_the_embedded_store_all_are_those_of_the_configuration() {
     let (code, found) = test(&["--all"]);
     assert_eq!((code, found.len()), (Some(0), 2), "{found:#?}");
     assert_eq!((&found[0]["exit"], &found[1]["exit"]), (&json!("127.0.0.5"), &json!("127.0.0.1")));
+    // With a state it is those who are eligible there, whoever is configured.
+    let config = std::fs::read_to_string(dir.path().join("config.toml")).unwrap();
+    let config = config.replace("[pool]\n", "[pool]\nstate = \"evenkeel.state\"\n");
+    std::fs::write(dir.path().join("config.toml"), config).unwrap();
+    assert_eq!(test(&["--all"]).1.len(), 2, "as there is no file yet");
+    let added = program().args(["pool", "add", "direct://127.0.0.6"]).current_dir(dir.path()).output().unwrap();
+    assert!(added.status.success());
+    let (code, found) = test(&["--all"]);
+    assert_eq!((code, found.len()), (Some(0), 1), "{found:#?}");
+    assert_eq!(found[0]["exit"], "127.0.0.6");
     // What is said on the command line beats it.
     let other = Upstream::ok("hello");
     assert_eq!(test(&["direct://", "--url", &other.url()]).1[0]["exit"], Value::Null);

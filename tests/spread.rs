@@ -148,6 +148,25 @@ async fn no_more_hosts_have_counts_than_may() {
     assert_eq!(take(&pool, 1).await, [Some(name("b:1"))], "who asks for no host goes by the pool's counts");
 }
 
+#[tokio::test]
+async fn a_host_has_not_counted_who_is_removed_and_added_again() {
+    on_both(async |[pool, ..]| {
+        let members = names(["a:1", "b:1", "c:1"]);
+        pool.add(&members[..2], Initial::Min).await.unwrap();
+        for _ in 0..5 {
+            assert_eq!(take_for(&pool, "shop.test", &members[1..2]).await, Some(name("a:1")));
+        }
+        pool.remove(&members[..1]).await.unwrap();
+        pool.add(&members, Initial::Min).await.unwrap();
+        let mut given = Given::default();
+        for _ in 0..3 {
+            given.take(&pool, "shop.test").await;
+        }
+        assert_eq!(given.spread(3), 0, "{:?}", given.0);
+    })
+    .await;
+}
+
 #[test]
 fn a_gateway_counts_for_each_host_however_it_is_spelled_and_asked_for() {
     with_both_stores(|store| {

@@ -1,4 +1,4 @@
-//! `evenkeel pool …`: the pool in Redis, by hand and from scripts.
+//! `evenkeel pool …`: the pool, in Redis or in the file of `pool.state`, by hand and from scripts.
 //!
 //! Listings show passwords masked; only `export` writes members as they are, so that `import` can take them back.
 
@@ -7,7 +7,7 @@ mod export;
 mod import;
 mod listing;
 mod named;
-mod saved;
+pub(super) mod saved;
 mod verdict;
 
 use std::collections::HashSet;
@@ -36,7 +36,7 @@ struct Common {
     /// The configuration; without it, config.toml in the working directory if there is one
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The Redis that keeps the pool
+    /// The Redis that keeps the pool, or embedded: the file of pool.state
     #[arg(long, global = true, value_name = "URL")]
     store: Option<String>,
     /// The sorted set of the pool

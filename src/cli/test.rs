@@ -1,6 +1,7 @@
 //! `evenkeel test …`: tries members on the path that traffic takes, many at once, and prints what was found in their order.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use super::{ConfigArgs, Exit, OS_ERROR, UNAVAILABLE, USAGE, connector, print};
 use crate::config::{self, Config, Flags, Store};
 use crate::member::{self, Member, Name};
 use crate::output::note;
+use crate::pool::Pool;
 use crate::probe::{Fault, Judge, Place, Verdict, probe};
 use crate::server;
 
@@ -23,7 +25,7 @@ pub(super) struct TestArgs {
     /// Upstream proxies of any kind, such as `socks5h://user:password@host:port`
     #[arg(value_name = "URL")]
     urls: Vec<String>,
-    /// Every eligible member of the pool; with the embedded store, those of the configuration
+    /// Every eligible member of the pool; with the embedded store, those in the file of pool.state, or of the configuration
     #[arg(long)]
     all: bool,
     /// A page that says what it saw, as `evenkeel judge` does: nothing else will do
@@ -94,6 +96,11 @@ fn choose(strict: Option<Judge>, config: &Config, connect: Option<Place>) -> Res
 
 async fn pool(config: &Config) -> Result<Vec<Name>, Exit> {
     let names = match config.pool.store {
+        Store::Embedded if config.pool.state.as_deref().is_some_and(Path::exists) => {
+            let (pool, _) = super::pool::saved::open(&config.pool, false)?;
+            let entries = Pool::Embedded(pool).list().await.map_err(|error| Exit::new(UNAVAILABLE, error))?;
+            entries.into_iter().map(|entry| entry.member).collect()
+        }
         Store::Embedded => config.pool.proxies.clone(),
         Store::Redis(_) => {
             let pool = connector(&config.pool)().map_err(|error| Exit::new(UNAVAILABLE, error))?;

@@ -180,10 +180,19 @@ pub(super) fn read(text: &str, default: Option<Protocol>) -> Result<Form<'_>, Re
             Ok(member) => Ok(Form::Url(text, member)),
             // What is behind the bar is no part of what is before it.
             Err(why @ Malformed::Hop(..)) => Err(why.into()),
+            // Unless it is part of a password.
+            Err(why @ Malformed::BadOption(_)) if is_place(authority(text)) => {
+                read_parts(text, None).map_err(|_| why.into())
+            }
             Err(_) => read_parts(text, None),
         },
     }?;
     if form.is_sound() { Ok(form) } else { Err(Reason::Extent) }
+}
+
+/// Whether it is a host and its port, and nothing else.
+fn is_place(text: &str) -> bool {
+    pair(text).is_some_and(|(host, port)| place::host(host) >= Likeness::Dotted && place::is_port(port))
 }
 
 /// A member, if the text is one.
@@ -510,6 +519,7 @@ mod tests {
 
     #[test]
     fn what_has_no_or_two_meanings_says_what_to_write() {
+        let weight = || Reason::Member(Malformed::BadOption("weight= and a number from 1 to 1000"));
         use Reason::{Brackets, Host, NoPort, NotAPort, Order, Port, Scheme, ThreeParts, Unknown};
         for (text, reason) in [
             ("10.0.0.7:99999", Port(99999)),
@@ -524,6 +534,8 @@ mod tests {
             ("user:s3cret:10.0.0.7:99999", Port(99999)),
             ("user:s3cret@10.0.0.7:99999", Port(99999)),
             // What could be a password is not shown.
+            ("10.0.0.7:3128?weight=0", weight()),
+            ("10.0.0.7:3128?weight=1001", weight()),
             ("user:123456", NotAPort),
             ("gate.example:99999@user:123456", NotAPort),
             ("john.doe:123456:10.0.0.7:99999", Port(99999)),

@@ -114,10 +114,7 @@ impl From<Malformed> for Reason {
             Malformed::NoHost => Self::NoHost,
             Malformed::BadHost(_) => Self::Host,
             Malformed::Scheme(_) | Malformed::NotAUrl => Self::Scheme,
-            Malformed::NotAnOption
-            | Malformed::UnknownOption(_)
-            | Malformed::BadOption(_)
-            | Malformed::OptionTwice(_) => Self::Options,
+            Malformed::NotAnOption | Malformed::UnknownOption(_) | Malformed::OptionTwice(_) => Self::Options,
             Malformed::Empty => Self::Unknown,
             // Which shows the port of a hop only where it can be nothing else.
             Malformed::Hop(hop, why) => Self::Hop(

@@ -69,7 +69,7 @@ pub enum Malformed {
     #[error("has the option {0}, which does not exist; there are weight=3, insecure=1 and sni=name")]
     UnknownOption(String),
     /// A known option with a value that it does not take.
-    #[error("has an option that is not {0}, as it should be")]
+    #[error("has an option with a value that it does not take: it must be {0}")]
     BadOption(&'static str),
     /// Which of the two counts?
     #[error("has the option {0} twice")]

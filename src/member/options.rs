@@ -52,7 +52,7 @@ fn server_name(value: &str) -> Result<ServerName<'static>, Malformed> {
 fn weight(value: &str) -> Result<u16, Malformed> {
     let is_number = value.bytes().all(|b| b.is_ascii_digit());
     let number = value.parse().ok().filter(|number| is_number && (1..=1000).contains(number));
-    number.ok_or(Malformed::BadOption("weight=3, or another number from 1 to 1000"))
+    number.ok_or(Malformed::BadOption("weight= and a number from 1 to 1000"))
 }
 
 fn is_word(name: &str) -> bool {

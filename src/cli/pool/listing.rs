@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::member::{self, Name};
-use crate::pool::{BannedBy, Candidate, Entry, Parked, Policy, Pool, PoolError, Rejection};
+use crate::pool::{BannedBy, Candidate, Entry, Kind, Parked, Policy, Pool, PoolError, Rejection};
 
 /// All members of a pool, by state.
 pub(super) struct Listing {
@@ -129,7 +129,7 @@ impl Listing {
             let (id, proxy) = (member::id(member), member::masked(member));
             let in_flight = column(&|all| all.get(member).copied().unwrap_or_default().to_string());
             let bans = self.told_bans(member);
-            let _ = writeln!(text, "{count:>12}{in_flight}  {id:<11}  {state:<9}  {proxy}{told}{bans}");
+            let _ = writeln!(text, "{:>12}{in_flight}  {id:<11}  {state:<9}  {proxy}{told}{bans}", digits(count));
         };
         for (entry, state) in self.entries() {
             let told = match self.failures.get(&entry.member) {
@@ -161,7 +161,10 @@ impl Listing {
 
     fn told(&self, parked: &Parked) -> String {
         let reason = on_a_line(&parked.reason);
-        let mut text = format!("  (set aside: {}, {reason}", parked.kind.as_str());
+        let mut text = format!("  (set aside: {}", parked.kind.as_str());
+        if !reason.is_empty() {
+            let _ = write!(text, ", {reason}");
+        }
         if parked.since_ms > 0 {
             let _ = write!(text, "; {} ago", span(self.now_ms.saturating_sub(parked.since_ms)));
         }
@@ -169,8 +172,14 @@ impl Listing {
             let _ = write!(text, "; {} times in a row", parked.in_a_row);
         }
         if let Some(until) = parked.until_ms {
-            let what = if parked.kind.counts_in_a_row() { "tried again" } else { "returns" };
-            let _ = write!(text, "; {what} in {}", span(until.saturating_sub(self.now_ms)));
+            let left = span(until.saturating_sub(self.now_ms));
+            let _ = match parked.kind {
+                Kind::Unhealthy => {
+                    write!(text, "; returns when it passes a check, where none are made tried again in {left}")
+                }
+                Kind::Cooldown => write!(text, "; tried again in {left}"),
+                _ => write!(text, "; returns in {left}"),
+            };
         }
         text + ")"
     }
@@ -180,6 +189,11 @@ impl Listing {
 pub(super) fn whole(score: f64) -> Value {
     let is_whole = score.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&score);
     if is_whole { Value::from(score as u64) } else { Value::from(score) }
+}
+
+/// A count or score, in a few digits whatever somebody wrote there.
+pub(super) fn digits(score: f64) -> String {
+    if score.is_finite() && score.abs() >= 1e15 { format!("{score:e}") } else { score.to_string() }
 }
 
 /// Somebody else may have written it: nothing in it may move a terminal's cursor.

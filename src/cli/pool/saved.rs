@@ -7,7 +7,7 @@ use crate::output::note;
 use crate::pool::embedded::{Embedded, KeepError, Keeper, peek};
 
 /// The pool as a gateway has saved it. To change it, the gateway must have ended: it would save over that.
-pub(super) fn open(config: &config::Pool, changes: bool) -> Result<(Embedded, Option<Keeper>), Exit> {
+pub(in crate::cli) fn open(config: &config::Pool, changes: bool) -> Result<(Embedded, Option<Keeper>), Exit> {
     let Some(path) = &config.state else {
         let why = "the embedded store lives inside one gateway process; name a Redis with --store or pool.store, or with \
                    pool.state the file in which the gateway keeps its state";

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::listing::whole;
+use super::listing::{digits, whole};
 use crate::config::Config;
 use crate::member;
 use crate::pool::verify::{Context, Finding, Numbers, Verdict};
@@ -72,7 +72,8 @@ fn text(verdict: &Verdict) -> String {
         }
     }
     if let Some((lowest, highest)) = verdict.scores {
-        let _ = write!(text, "\ncounts   {lowest} to {highest}, {} apart", highest - lowest);
+        let _ =
+            write!(text, "\ncounts   {} to {}, {} apart", digits(lowest), digits(highest), digits(highest - lowest));
     }
     let _ = match verdict.bound {
         Some(bound) => writeln!(text, "\nbound    {bound} between members that began level, and without retries"),
@@ -89,12 +90,15 @@ fn text(verdict: &Verdict) -> String {
         let _ = writeln!(
             text,
             "holds    no: {} of {eligible} are further ahead of the lowest; after {} allocations all are level",
-            verdict.ahead, verdict.until_level
+            verdict.ahead,
+            digits(verdict.until_level)
         );
         let lowest: Vec<String> = verdict
             .lowest
             .iter()
-            .map(|entry| format!("{} {} ({})", member::id(&entry.member), member::masked(&entry.member), entry.count))
+            .map(|entry| {
+                format!("{} {} ({})", member::id(&entry.member), member::masked(&entry.member), digits(entry.count))
+            })
             .collect();
         let _ = writeln!(text, "lowest   {}", lowest.join(", "));
         for cause in &verdict.causes {

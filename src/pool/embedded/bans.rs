@@ -124,6 +124,12 @@ impl Bans {
         unbanned
     }
 
+    /// The hosts that have banned one of them.
+    pub(super) fn banning(&self, members: &[Name]) -> Vec<String> {
+        let has_banned = |entry: &Host| members.iter().any(|member| entry.until.contains_key(member));
+        self.hosts.iter().filter(|(_, entry)| has_banned(entry)).map(|(host, _)| host.clone()).collect()
+    }
+
     pub(super) fn hosts(&mut self, seen: &mut Option<u64>, now_ms: u64) -> Option<Vec<String>> {
         let before = self.hosts.len();
         self.hosts.retain(|_, bans| bans.longest_ms > now_ms);

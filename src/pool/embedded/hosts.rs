@@ -76,6 +76,13 @@ impl State {
         self.bans.unban(host, members)
     }
 
+    /// No host bans members that are removed.
+    pub(super) fn leave_hosts(&mut self, members: &[Name]) {
+        for host in self.bans.banning(members) {
+            self.unban_for(&host, members);
+        }
+    }
+
     /// See [`super::Embedded::hosts`].
     pub(super) fn hosts(&mut self, seen: &mut Option<u64>, now_ms: u64) -> Option<Vec<String>> {
         if let Some(spread) = &mut self.spread {

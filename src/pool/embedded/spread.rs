@@ -67,6 +67,15 @@ impl Spread {
         }
     }
 
+    /// It has left the pool.
+    pub(super) fn forget(&mut self, member: &Name) {
+        for host in self.hosts.values_mut() {
+            if let Some(count) = host.counts.remove(member) {
+                host.order.remove(&(count, member.clone()));
+            }
+        }
+    }
+
     /// Forgets hosts that nobody has asked for.
     pub(super) fn prune(&mut self, now_ms: u64) {
         let idle_ms = self.limits.idle.as_millis() as u64;

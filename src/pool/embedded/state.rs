@@ -118,12 +118,16 @@ impl State {
             self.streaks.remove(member);
             self.failures.remove(member);
             self.checks.remove(member);
+            if let Some(spread) = &mut self.spread {
+                spread.forget(member);
+            }
             let was_there = self.take(member).is_some()
                 || self.ramp.take(member).is_some()
                 || self.unpark(member).is_some()
                 || self.candidates.remove(member);
             removed += u64::from(was_there);
         }
+        self.leave_hosts(members);
         removed
     }
 

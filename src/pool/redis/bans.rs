@@ -64,6 +64,24 @@ impl Redis {
         Ok(unbanned)
     }
 
+    /// No host bans or has counted members that are removed. A call for each host, of which there are [`MOST_HOSTS`] at most, and one
+    /// for each with counts of its own.
+    pub(super) async fn leave_hosts(&self, members: &[Name]) -> Result<(), PoolError> {
+        let keys = &self.shared.keys;
+        for host in self.hosts(&mut None).await?.unwrap_or_default() {
+            self.unban_for(&host, members).await?;
+        }
+        let all = vec![keys.counted(), 0.into(), (-1).into()];
+        for host in strings(self.call("ZRANGE", all).await?)? {
+            let [counts, _] = keys.counts_of(&String::from_utf8_lossy(&host));
+            for chunk in members.chunks(CHUNK) {
+                let names = chunk.iter().cloned().map(Value::from);
+                self.call("ZREM", std::iter::once(counts.clone()).chain(names).collect()).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// See [`crate::pool::Pool::hosts`].
     pub(in crate::pool) async fn hosts(&self, seen: &mut Option<u64>) -> Result<Option<Vec<String>>, PoolError> {
         let (keys, link) = (&self.shared.keys, &self.shared.link);

@@ -34,6 +34,7 @@ impl Redis {
     pub(in crate::pool) async fn remove(&self, members: &[Name]) -> Result<u64, PoolError> {
         let removed = self.count(&scripts::REMOVE, None, members).await?;
         self.lose_memory(members, true).await?;
+        self.leave_hosts(members).await?;
         Ok(removed)
     }
 
