@@ -394,3 +394,26 @@ fn what_is_kept_beside_the_members_is_looked_at_too() {
     assert!(keys("expires")[0].starts_with("KEY:verdicts expires in 9"), "{told:#}");
     assert!(keys("lingers")[0].starts_with("KEY:host:shop.test:counts never expires"), "{told:#}");
 }
+
+#[test]
+fn what_gateways_have_together_is_not_told_of_gateways_that_are_others_now() {
+    let redis = Redis::start();
+    let leases = |gateway: &str| format!("{KEY}:leases:{gateway}");
+    redis.cmd(&["ZADD", &format!("{KEY}:gateways"), "1", "one", "2", "two"]);
+    redis.cmd(&["HSET", &leases("one"), "p0:1", "1"]);
+    redis.cmd(&["HSET", &leases("two"), "p0:1", "2"]);
+    redis.cmd(&["HSET", &format!("{KEY}:in_flight"), "p0:1", "3"]);
+    let keys = ["", ":load", ":in_flight", ":gateways"].map(|suffix| format!("{KEY}{suffix}"));
+    let ask = |gateways: &[&str]| {
+        let script = include_str!("../lua/in_hand.lua");
+        let mut words = vec!["EVAL".to_owned(), script.to_owned(), (keys.len() + gateways.len()).to_string()];
+        words.extend(keys.iter().cloned().chain(gateways.iter().map(|gateway| leases(gateway))));
+        words.extend(gateways.iter().copied().chain(["p0:1", "p1:1"]).map(str::to_owned));
+        redis.cmd(&words)
+    };
+    let told = |words: &[&str]| Reply::Array(words.iter().map(|word| Reply::Bulk(word.as_bytes().to_vec())).collect());
+    assert_eq!(ask(&["one", "two"]), told(&["same", "3", "3", "0", "0"]));
+    assert_eq!(ask(&["one"]), told(&["changed"]));
+    // As many as there are, but since they were asked for one of them has taken another name.
+    assert_eq!(ask(&["one", "former"]), told(&["changed"]));
+}

@@ -195,7 +195,7 @@ impl Redis {
             let gateways = self.scores(keys.gateways()).await?;
             let names = gateways.keys().map(|name| String::from_utf8_lossy(name).into_owned());
             let all = keys.of_gateways(names);
-            let args = members.iter().cloned().map(Value::from);
+            let args = gateways.into_keys().chain(members.iter().cloned()).map(Value::from);
             let reply = strings(link.run(&scripts::IN_HAND, &all, args, link.deadline()).await?)?;
             if let [word, told @ ..] = &reply[..]
                 && word == "same"
