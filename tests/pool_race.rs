@@ -655,12 +655,24 @@ fn connect(server: &Server, gateway: usize) -> Pool {
     pool
 }
 
-/// Until Redis has run what the dead have sent, and closed their connections: those that are left are of the gateways and of
-/// the observer.
-async fn buries(server: &Server, gateways: &[(Pool, Vec<(Name, Lease)>)]) {
+/// How many tasks run: of pools, and of calls.
+fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+async fn connects(gateways: &[(Pool, Vec<(Name, Lease)>)]) {
     for (pool, _) in gateways {
         eventually(RECOVERY, "a connection", async || pool.list().await.is_ok()).await;
     }
+}
+
+/// Until the dead have ended, and Redis has run what they have sent and closed their connections: those that are left are of the
+/// gateways and of the observer, as are so many tasks as are `alive`.
+async fn buries(server: &Server, gateways: &[(Pool, Vec<(Name, Lease)>)], alive: usize) {
+    connects(gateways).await;
+    // Who dies while its connection is broken has none that Redis could show, and makes one yet for what is in its queue: also
+    // for calls that nobody waits for any more.
+    eventually(RECOVERY, "the last task of the dead", async || tasks() == alive).await;
     let connections = || {
         let Reply::Bulk(list) = server.cmd(&["CLIENT", "LIST"]) else { panic!("no list") };
         // What the test asks for itself goes by a socket.
@@ -811,10 +823,13 @@ fn now_ms() -> u64 {
 }
 
 async fn race(server: &Server, rounds: &[Round]) {
+    eventually(RECOVERY, "the last task of the case before", async || tasks() == 0).await;
     let mut gateways: Vec<_> = (0..GATEWAYS).map(|at| (connect(server, at), Vec::new())).collect();
     let mut lost = Vec::new();
     let observer = connect(server, RAMPING);
     observer.add(&MEMBERS[..5].iter().map(|text| name(text)).collect::<Vec<_>>(), Initial::Min).await.unwrap();
+    connects(&gateways).await;
+    let alive = tasks();
     // The others are candidates, and rejected once.
     observer.propose(&MEMBERS[5..].iter().map(|text| name(text)).collect::<Vec<_>>()).await.unwrap();
     make((RAMPING, observer.clone()), server.url(), Call::Judge(0, true, 1)).await;
@@ -825,7 +840,7 @@ async fn race(server: &Server, rounds: &[Round]) {
         // A call whose connection broke may still be on its way.
         eventually(RECOVERY, "a connection", async || observer.list().await.is_ok()).await;
         if matches!(round.blow, Blow::Death(_)) {
-            buries(server, &gateways).await;
+            buries(server, &gateways, alive).await;
         }
         let after = places(&observer).await;
         compare(round, &before, &after, &effect);
