@@ -12,17 +12,16 @@ use std::time::Duration;
 
 use evenkeel::member::Name;
 use evenkeel::pool::redis::{Redis, scripts};
-use evenkeel::pool::verify::Context;
 use evenkeel::pool::{
     Ban, Care, Checked, Concurrency, Decay, Finding, Initial, Judged, Judging, Kind, Lease, Local, Opinion, Outcome,
-    PerHost, Policy, Pool, PoolError, Prefetch, Report, Rounds, Stay, Walk,
+    PerHost, Pool, PoolError, Prefetch, Report, Rounds, Stay, Walk,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tokio::task::JoinSet;
 
 use crate::pool_model::weight;
-use crate::support::pool::{KEY, NONE_AHEAD, RECOVERY, name, parking};
+use crate::support::pool::{ANYTHING_GOES, KEY, NONE_AHEAD, RECOVERY, name, parking};
 use crate::support::redis::{Redis as Server, Reply, eventually};
 
 /// So long that no call fails because the machine is busy.
@@ -418,15 +417,7 @@ async fn make((at, pool): (usize, Pool), url: String, call: Call) -> Effect {
             }
         }
         Call::Verify => {
-            let context = Context {
-                policy: Policy::LeastUsed,
-                prefetch: 0,
-                workers: 1,
-                decays: true,
-                initial: Initial::Ramp,
-                restore: Initial::Ramp,
-            };
-            if let Ok(verdict) = pool.verify(context).await {
+            if let Ok(verdict) = pool.verify(ANYTHING_GOES).await {
                 let wrong: Vec<_> = verdict.findings.into_iter().filter(|finding| finding.rule.is_wrong()).collect();
                 assert_eq!(wrong, []);
             }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use evenkeel::member::Name;
 use evenkeel::pool::embedded::{Embedded, Keeper};
 use evenkeel::pool::redis::Redis;
-use evenkeel::pool::{Entry, Initial, Kind, Parking, Pool, PoolError, Prefetch, Stay};
+use evenkeel::pool::verify::Context;
+use evenkeel::pool::{Entry, Initial, Kind, Parking, Policy, Pool, PoolError, Prefetch, Stay};
 
 use super::redis::{Redis as Server, eventually};
 
@@ -18,6 +19,16 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(400);
 const PATIENT: Duration = Duration::from_secs(10);
 /// How long a pool may take to work again.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(3);
+
+/// What a pool is verified against in which everything may be: counts decay, and members catch up slowly.
+pub(crate) const ANYTHING_GOES: Context = Context {
+    policy: Policy::LeastUsed,
+    prefetch: 0,
+    workers: 1,
+    decays: true,
+    initial: Initial::Ramp,
+    restore: Initial::Ramp,
+};
 
 pub(crate) fn name(text: &str) -> Name {
     Name::copy_from_slice(text.as_bytes())

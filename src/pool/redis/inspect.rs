@@ -140,6 +140,8 @@ impl Redis {
             banned = self.scores(key).await?.into_iter().collect();
             heard_ms = self.heard_ms(host).await?;
         }
+        // Of what is over nobody need hear: the host is forgotten then, perhaps before the ban is taken out.
+        heard_ms = heard_ms.max(self.now_ms().await?);
         for chunk in banned.chunks(CHUNK) {
             let standings = self.standings(chunk.iter().map(|(member, _)| member)).await?;
             for ((member, until), standing) in chunk.iter().zip(&standings) {
@@ -147,6 +149,13 @@ impl Redis {
             }
         }
         Ok(())
+    }
+
+    /// By the clock of Redis.
+    async fn now_ms(&self) -> Result<f64, PoolError> {
+        let time = strings(self.call("TIME", vec![]).await?)?;
+        let [seconds, micros] = &time[..] else { return Err(nonsense()) };
+        Ok((number::<f64>(seconds)? * 1000.0 + number::<f64>(micros)? / 1000.0).floor())
     }
 
     /// Until when gateways believe that a host has banned members.
