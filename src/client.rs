@@ -38,8 +38,6 @@ use crate::scratch;
 use crate::tunnel::{self, Carried, Tunnel};
 use crate::worker::Worker;
 
-const AMBIGUOUS: Failure =
-    Failure::BadRequest("the request has Content-Length and Transfer-Encoding; its end could be read in two ways");
 /// A request head may be this long.
 const MAX_HEAD: usize = 64 << 10;
 /// How long the rest of a client's unwanted bytes is read away after the last answer.
@@ -106,7 +104,7 @@ async fn answer(worker: &Arc<Worker>, line: &mut Line, mut request: head::Plain,
 enum Silence {
     /// The client left, fell silent, or the gateway drains.
     Closed,
-    /// A head came too slowly, or could be read in two ways.
+    /// A head came too slowly, or is not to be taken.
     Refused(Failure),
 }
 
@@ -126,11 +124,16 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
         // The first half of another may be all there is.
         let is_waiting = matches!(line.unread[..], [] | [b'\r']);
         if !is_waiting && pieces.are_worth_reading(&line.unread) {
-            match head::read_request(&line.unread, worker.pseudonym()) {
+            let mut request = head::read_request(&line.unread, worker.pseudonym());
+            if matches!(request, Request::Later) {
+                head::lower_version(&mut line.unread);
+                request = head::read_request(&line.unread, worker.pseudonym());
+            }
+            match request {
                 Request::Partial if line.unread.len() > MAX_HEAD => return Ok(Request::Unusual),
                 Request::Partial => {}
-                Request::Unusual => return Ok(Request::Unusual),
-                Request::Ambiguous => return Err(Silence::Refused(AMBIGUOUS)),
+                Request::Unusual | Request::Later => return Ok(Request::Unusual),
+                Request::Refused(failure) => return Err(Silence::Refused(failure)),
                 // Too long for hyper as well, which says so.
                 Request::Plain(_, length) if length > MAX_HEAD => return Ok(Request::Unusual),
                 Request::Plain(request, length) => {

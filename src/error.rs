@@ -7,6 +7,7 @@
 //! | [`Failure::Store`] | gateway | 503 | proxy_internal_error | no | – |
 //! | [`Failure::AtLimit`] | gateway | 503 | connection_limit_reached | no | – |
 //! | [`Failure::BadRequest`], [`Failure::TooLarge`] | client | 400, 414, 431 | http_request_error | no: nothing was chosen | – |
+//! | [`Failure::Version`] | client | 505 | http_request_error | no | – |
 //! | [`Failure::ClientSlow`] | client | 408 | http_request_error | no | – |
 //! | [`Failure::Loop`] | client | 502 | proxy_loop_detected | no | – |
 //! | [`Failure::Dns`] | upstream | 502 | dns_error | yes | if it is its name |
@@ -58,6 +59,8 @@ pub(crate) enum Failure {
     BadRequest(&'static str),
     #[error("the request line or the header fields are too large")]
     TooLarge(StatusCode),
+    #[error("this is a proxy for HTTP/1.1 and HTTP/1.0, and the request is of another version")]
+    Version,
     #[error("the request did not arrive in time")]
     ClientSlow,
     #[error("the request would come back to this gateway")]
@@ -178,6 +181,7 @@ impl Failure {
             Self::AtLimit => (Gateway, S::SERVICE_UNAVAILABLE, "connection_limit_reached", false, Others),
             Self::BadRequest(_) => (Client, S::BAD_REQUEST, "http_request_error", false, Others),
             Self::TooLarge(status) => (Client, *status, "http_request_error", false, Others),
+            Self::Version => (Client, S::HTTP_VERSION_NOT_SUPPORTED, "http_request_error", false, Others),
             Self::ClientSlow => (Client, S::REQUEST_TIMEOUT, "http_request_error", false, Others),
             Self::Loop => (Client, S::BAD_GATEWAY, "proxy_loop_detected", false, Others),
             Self::Dns(peer, _) => (Upstream, S::BAD_GATEWAY, "dns_error", true, peer.blame()),

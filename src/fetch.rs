@@ -371,7 +371,7 @@ fn request(through: &Member, url: &Url, fields: HeaderMap) -> Request<Empty<Byte
     let mut request = Request::new(Empty::new());
     *request.uri_mut() = match url.uri().path_and_query() {
         Some(own) if url.is_https() => Uri::from(own.clone()),
-        _ => target::form_for(through, url.uri()),
+        _ => target::form_for(through, url.uri(), url.authority()),
     };
     let all = request.headers_mut();
     all.insert(HOST, url.authority().text.clone());

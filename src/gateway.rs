@@ -138,7 +138,7 @@ async fn forward(
         note_choice(record, &upstream, attempts.number, attempts.is_local());
         let mut request = Request::new(source.upload());
         *request.method_mut() = head.method.clone();
-        *request.uri_mut() = target::form_for(&upstream.member, &head.uri);
+        *request.uri_mut() = target::form_for(&upstream.member, &head.uri, to);
         // How the client spelled the names of its fields travels in hyper's extensions.
         *request.extensions_mut() = head.extensions.clone();
         let via = worker.via();

@@ -8,7 +8,7 @@
 mod request;
 mod response;
 
-pub(crate) use request::{Length, Plain, Request, connect, length_of, read_request};
+pub(crate) use request::{Length, Plain, Request, connect, length_of, lower_version, read_request};
 pub(crate) use response::{ESTABLISHED, Framing, Nonsense, Response, has_field, read_response, read_trailers};
 
 /// Header fields in one head, either way. hyper's own limit of 100 refuses pages that exist.
@@ -90,6 +90,12 @@ impl Known {
             _ => Self::Other,
         }
     }
+}
+
+/// One length of a body (RFC 9110 §8.6). The two largest numbers are no lengths to hyper.
+fn read_length(digits: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
+    text.parse().ok().filter(|&length| length <= u64::MAX - 2)
 }
 
 fn is_transfer_encoding(name: &str) -> bool {

@@ -27,7 +27,9 @@ pub enum Request {
     /// For hyper.
     Unusual,
     /// Refused.
-    Ambiguous,
+    Refused,
+    /// Of a later minor version.
+    Later,
 }
 
 /// `head::Plain`.
@@ -71,7 +73,8 @@ pub fn read_request(bytes: &[u8], pseudonym: Option<&str>, member: &Member, via:
     match head::read_request(bytes, pseudonym) {
         head::Request::Partial => Request::Partial,
         head::Request::Unusual => Request::Unusual,
-        head::Request::Ambiguous => Request::Ambiguous,
+        head::Request::Refused(_) => Request::Refused,
+        head::Request::Later => Request::Later,
         head::Request::Plain(mut plain, length) => Request::Plain(Plain {
             length,
             method: plain.method.clone(),

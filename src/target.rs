@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use hyper::header::{HOST, HeaderMap, HeaderValue};
+use hyper::http::uri;
 use hyper::{Method, Uri, Version};
 
 use crate::error::Failure;
@@ -15,10 +16,13 @@ use crate::member::Member;
 const ORIGIN_FORM: &str = "this is a proxy; set HTTP_PROXY=http://host:port of this address (curl reads http_proxy only) and \
                            request a full URL";
 
+pub(crate) const ENCODED_HOST: Failure =
+    Failure::BadRequest("a host with percent-encoded bytes is not taken; write the name itself, without %");
+
 /// `host[:port]`, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Authority {
-    /// As the client wrote it; the value of `Host`.
+    /// As the client wrote it, but without an empty port; the value of `Host`.
     pub(crate) text: HeaderValue,
     /// Without brackets.
     pub(crate) host: String,
@@ -55,7 +59,8 @@ pub(crate) fn read(method: &Method, uri: &Uri, version: Version, headers: &Heade
 }
 
 impl Authority {
-    /// RFC 3986 §3.2 without user information. `default_port: None` makes the port mandatory.
+    /// RFC 3986 §3.2 without user information. `default_port: None` makes the port mandatory; else it may be absent, or empty
+    /// (§3.2.3, §6.2.3), which does not go on: not everyone takes it.
     ///
     /// # Errors
     /// [`Failure::BadRequest`], with the reason.
@@ -65,10 +70,14 @@ impl Authority {
                 "user information has no place in a request target (RFC 9110 section 4.2.4); use Authorization",
             ));
         }
+        if text.contains('%') {
+            return Err(ENCODED_HOST);
+        }
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (text, None),
         };
+        let (text, port) = if port == Some("") && default_port.is_some() { (host, None) } else { (text, port) };
         let bare = if let Some(inner) = host.strip_prefix('[') {
             inner.strip_suffix(']').filter(|ip| ip.parse::<Ipv6Addr>().is_ok())
         } else {
@@ -120,9 +129,14 @@ pub(crate) fn omits_path(method: &Method, uri: &Uri) -> bool {
 }
 
 /// The target as `member` is to hear it: a proxy the whole URL, an origin only what is its own (RFC 9112 §3.2.1).
-pub(crate) fn form_for(member: &Member, uri: &Uri) -> Uri {
+pub(crate) fn form_for(member: &Member, uri: &Uri, to: &Authority) -> Uri {
     match uri.path_and_query() {
         Some(own) if !member.is_http_proxy() => Uri::from(own.clone()),
+        _ if uri.authority().is_some_and(|written| written.as_str().as_bytes() != to.text.as_bytes()) => {
+            let mut parts = uri.clone().into_parts();
+            parts.authority = uri::Authority::try_from(to.text.as_bytes()).ok();
+            Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
+        }
         _ => uri.clone(),
     }
 }
@@ -172,6 +186,17 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_port_is_the_default_and_does_not_go_on() {
+        for (text, clean) in [("h:", "h"), ("[2001:db8::2]:", "[2001:db8::2]")] {
+            let to = Authority::parse(text, Some(80)).unwrap();
+            assert_eq!((to.text.to_str().unwrap(), to.port), (clean, 80));
+        }
+        for text in ["h::", ":", "h:80:", "[::1"] {
+            assert!(Authority::parse(text, Some(80)).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn every_doubtful_target_is_refused() {
         for uri in ["/", "*", "http://u:p@h/", "http://h:80@evil/", "http://h:0/", "https://h/", "ftp://h/", "h:80"] {
             assert!(target(Method::GET, uri).is_err(), "{uri}");
@@ -185,6 +210,7 @@ mod tests {
             "h:http",
             ":443",
             "h:",
+            "[::1]:",
             "h:1:2",
             "2001:db8::1",
             "[::1",

@@ -223,12 +223,17 @@ fn doubtful_requests_are_400_and_nothing_is_chosen() {
         "GET http://origin.test/ HTTP/1.1\r\n\r\n",
         "GET http://origin.test/ HTTP/1.1\r\nHost: a.test\r\nHost: b.test\r\n\r\n",
         "CONNECT origin.test HTTP/1.1\r\nHost: origin.test\r\n\r\n",
+        "CONNECT origin.test: HTTP/1.1\r\nHost: origin.test:\r\n\r\n",
         "CONNECT origin.test:0 HTTP/1.1\r\nHost: origin.test\r\n\r\n",
         "CONNECT user@origin.test:443 HTTP/1.1\r\nHost: origin.test\r\n\r\n",
         "CONNECT http://origin.test:443/ HTTP/1.1\r\nHost: origin.test\r\n\r\n",
         // Where does it end?
         "POST http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nbody!",
         "POST http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n",
+        "POST http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 18446744073709551614\r\n\r\n",
+        "POST http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 18446744073709551615\r\n\r\n",
+        "GET http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 18446744073709551616\r\n\r\n",
+        "GET http://origin.test/ HTTP/1.0\r\nContent-Length: 99999999999999999999999999\r\n\r\n",
         "POST http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 4, 4\r\n\r\nbody",
         "POST http://origin.test/ HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         "POST http://origin.test/ HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n",
@@ -237,8 +242,10 @@ fn doubtful_requests_are_400_and_nothing_is_chosen() {
         "GET http://origin.test/ HTTP/1.1\r\nHost : origin.test\r\n\r\n",
         "GET http://origin.test/ HTTP/1.1\r\nHost: origin.test\r\nX: a\r\n folded\r\n\r\n",
         "GET http://origin.test/ HTTP/1.1\r\nHost: origin.test\r\nX: a\0b\r\n\r\n",
+        "GET http://origin.test/ HTTP/1.12\r\nHost: origin.test\r\n\r\n",
+        "GET http://origin.test/ HTTP/1.\r\nHost: origin.test\r\n\r\n",
+        "GET http://origin.test/\r\n\r\n",
         "GET  http://origin.test/ HTTP/1.1\r\nHost: origin.test\r\n\r\n",
-        "GET http://origin.test/ HTTP/3.1\r\nHost: origin.test\r\n\r\n",
         "\x16\x03\x01\x02\x00\x01\x00\x01\u{fc}\r\n\r\n",
     ] {
         let mut client = gateway.client();
@@ -247,6 +254,78 @@ fn doubtful_requests_are_400_and_nothing_is_chosen() {
         check(&answer, 400, "evenkeel; error=http_request_error");
     }
     assert_eq!(upstream.connections(), 0);
+}
+
+#[test]
+fn a_percent_encoded_host_is_told_so() {
+    let gateway = Setup::of([""; 0]).start();
+    for request in [
+        "GET http://h%2eevil/ HTTP/1.1\r\nHost: h\r\n\r\n",
+        "POST http://a%40b:80?x HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody",
+        "CONNECT h%2eevil:443 HTTP/1.1\r\nHost: h\r\n\r\n",
+    ] {
+        let answer = gateway.client().send(request).response();
+        check(&answer, 400, "evenkeel; error=http_request_error");
+        assert!(answer.text().contains("a host with percent-encoded bytes is not taken"), "{}", answer.text());
+    }
+}
+
+/// RFC 9110 §2.5: the next minor version is read as the last one known; another major one cannot be.
+#[test]
+fn a_later_minor_version_is_http_1_1_and_another_major_one_is_505() {
+    let upstream = Upstream::ok("fine");
+    let gateway = Setup::of([upstream.url()]).start();
+    let (mut client, mut dribbling) = (gateway.client(), gateway.client());
+    for request in [GET, POST, GET] {
+        for minor in ["2", "9"] {
+            let request = request.replace("HTTP/1.1", &format!("HTTP/1.{minor}"));
+            assert_eq!(client.send(&request).response().text(), "fine", "{request:?}");
+            dribbling.wire().dribble(request.as_bytes()).unwrap();
+            assert_eq!(dribbling.response().text(), "fine", "{request:?} in pieces");
+        }
+    }
+    assert!(upstream.requests().iter().all(|request| request.head.line().ends_with(" HTTP/1.1")));
+    let before = upstream.requests().len();
+    for request in [GET, POST, CONNECT] {
+        for version in ["0.9", "2.0", "3.1"] {
+            let request = request.replace("HTTP/1.1", &format!("HTTP/{version}"));
+            let answer = gateway.client().send(request).response();
+            check(&answer, 505, "evenkeel; error=http_request_error");
+        }
+    }
+    let answer = gateway.client().send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").response();
+    check(&answer, 505, "evenkeel; error=http_request_error");
+    assert_eq!(upstream.requests().len(), before);
+}
+
+/// RFC 3986 §3.2.3, on both ways, to a proxy and to an origin.
+#[test]
+fn an_empty_port_is_80_and_does_not_go_on() {
+    for scheme in ["http", "socks5h"] {
+        let upstream = Upstream::start(move |conn| {
+            if scheme == "socks5h" {
+                conn.exactly(3)?;
+                conn.send(b"\x05\x00")?;
+                let asked = conn.exactly(b"\x05\x01\x00\x03\x0borigin.test\x00P".len())?;
+                assert!(asked.ends_with(b"origin.test\x00P"));
+                conn.send(b"\x05\x00\x00\x01\0\0\0\0\0\0")?;
+            }
+            while conn.request()?.is_some() {
+                conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine")?;
+            }
+            Ok(())
+        });
+        let gateway = Setup::of([upstream.url().replace("http", scheme)]).start();
+        for request in [GET, POST] {
+            let request = request.replace("origin.test", "origin.test:");
+            assert_eq!(gateway.client().send(&request).response().text(), "fine", "{request:?}");
+        }
+        for request in upstream.requests() {
+            let target = if scheme == "http" { "http://origin.test/" } else { "/" };
+            assert_eq!(request.head.line().split(' ').nth(1), Some(target));
+            assert_eq!(request.field("Host"), Some("origin.test"));
+        }
+    }
 }
 
 #[test]

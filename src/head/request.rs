@@ -5,9 +5,10 @@ use std::mem::MaybeUninit;
 use hyper::Method;
 use hyper::header::HeaderValue;
 
-use super::{FEW_FIELDS, Known, MAX_FIELDS, Options, field, is_transfer_encoding};
+use super::{FEW_FIELDS, Known, MAX_FIELDS, Options, field, is_transfer_encoding, read_length};
+use crate::error::Failure;
 use crate::member::{Address, Member};
-use crate::target::Authority;
+use crate::target::{self, Authority};
 
 /// A request that needs no more than its head.
 pub(crate) struct Plain {
@@ -88,10 +89,16 @@ pub(crate) enum Request {
     Plain(Plain, usize),
     /// For hyper to read, or to refuse.
     Unusual,
-    /// Both a length and a transfer coding, the oldest way to smuggle a request (RFC 9112 §11.2). hyper would drop
-    /// the length without a word.
-    Ambiguous,
+    /// What hyper would take, or refuse with another reason.
+    Refused(Failure),
+    /// A later minor version of HTTP/1, to be read as HTTP/1.1: see [`lower_version`].
+    Later,
 }
+
+/// The oldest way to smuggle a request (RFC 9112 §11.2). hyper would drop the length without a word.
+const AMBIGUOUS: Failure =
+    Failure::BadRequest("the request has Content-Length and Transfer-Encoding; its end could be read in two ways");
+const TOO_LONG: Failure = Failure::BadRequest("Content-Length is more than can be counted");
 
 /// Reads a request head off the front of `bytes`.
 pub(crate) fn read_request(bytes: &[u8], pseudonym: Option<&str>) -> Request {
@@ -109,7 +116,27 @@ pub(crate) fn read_request(bytes: &[u8], pseudonym: Option<&str>) -> Request {
                 Err(_) => Request::Unusual,
             }
         }
+        Err(httparse::Error::Version) => match version(bytes) {
+            Some([b'1', b'.', b'2'..=b'9']) => Request::Later,
+            Some([b'0' | b'2'..=b'9', b'.', b'0'..=b'9']) => Request::Refused(Failure::Version),
+            _ => Request::Unusual,
+        },
         Err(_) => Request::Unusual,
+    }
+}
+
+/// The digits behind `HTTP/` in the request line.
+fn version(bytes: &[u8]) -> Option<&[u8; 3]> {
+    let mut parts = bytes.splitn(3, |&b| b == b' ');
+    parts.nth(2)?.strip_prefix(b"HTTP/")?.first_chunk()
+}
+
+/// Makes a [`Request::Later`] an HTTP/1.1 request, as the highest version that is known here with the same major one (RFC 9110
+/// §2.5).
+pub(crate) fn lower_version(bytes: &mut [u8]) {
+    let mut blanks = (0..bytes.len()).filter(|&at| bytes[at] == b' ');
+    if let Some(minor) = blanks.nth(1).and_then(|at| bytes.get_mut(at + b" HTTP/1.".len())) {
+        *minor = b'1';
     }
 }
 
@@ -133,9 +160,7 @@ pub(crate) fn length_of(bytes: &[u8]) -> Option<(usize, Length)> {
         (Some(line), None) if is_transfer_encoding(line.name) => {
             line.value.eq_ignore_ascii_case(b"chunked").then_some(Length::Chunks)?
         }
-        (Some(line), None) if line.value.iter().all(u8::is_ascii_digit) => {
-            Length::Known(std::str::from_utf8(line.value).ok()?.parse().ok()?)
-        }
+        (Some(line), None) => Length::Known(read_length(line.value)?),
         _ => return None,
     };
     Some((length, body))
@@ -147,10 +172,17 @@ fn plain(head: &httparse::Request<'_, '_>, length: usize, pseudonym: Option<&str
     if let Some(first) = framing.next()
         && framing.any(|other| other != first)
     {
-        return Request::Ambiguous;
+        return Request::Refused(AMBIGUOUS);
+    }
+    let is_uncountable = |line: &httparse::Header<'_>| {
+        line.value.iter().all(u8::is_ascii_digit) && !line.value.is_empty() && read_length(line.value).is_none()
+    };
+    if head.headers.iter().filter(is_body).any(is_uncountable) {
+        return Request::Refused(TOO_LONG);
     }
     match rewrite(head, pseudonym) {
         Some(plain) => Request::Plain(plain, length),
+        None if has_encoded_host(head) => Request::Refused(target::ENCODED_HOST),
         None => Request::Unusual,
     }
 }
@@ -189,6 +221,7 @@ fn rewrite(head: &httparse::Request<'_, '_>, pseudonym: Option<&str>) -> Option<
     }
     let (authority, path) = split_target(target, is_connect)?;
     let to = Authority::parse(authority, (!is_connect).then_some(80)).ok()?;
+    let authority = to.text.to_str().ok()?;
     let size = head.headers.iter().map(|line| line.name.len() + line.value.len() + 4).sum::<usize>();
     let mut bytes = Vec::with_capacity(size + method.len() + target.len() + authority.len() + 160);
     bytes.extend_from_slice(method.as_bytes());
@@ -230,6 +263,15 @@ fn rewrite(head: &httparse::Request<'_, '_>, pseudonym: Option<&str>) -> Option<
     })
 }
 
+/// To hyper that is no request at all.
+fn has_encoded_host(head: &httparse::Request<'_, '_>) -> bool {
+    let Some(target) = head.path else { return false };
+    let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
+    let is_path = target.starts_with('/') || target.starts_with('*');
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    !is_path && !rest[..end].contains('@') && rest[..end].contains('%')
+}
+
 /// The authority of a target, and the rest of it.
 fn split_target(target: &str, is_connect: bool) -> Option<(&str, &str)> {
     if is_connect {
@@ -252,7 +294,7 @@ mod tests {
                 assert_eq!(length, head.len());
                 Some((String::from_utf8(plain.bytes).unwrap(), plain.keeps_alive))
             }
-            Request::Partial | Request::Ambiguous => panic!("neither plain nor unusual"),
+            Request::Partial | Request::Refused(_) | Request::Later => panic!("neither plain nor unusual"),
             Request::Unusual => None,
         }
     }
@@ -357,7 +399,7 @@ mod tests {
             ["Content-Length: 5\r\nTransfer-Encoding: chunked", "transfer-encoding: x\r\nA: b\r\ncontent-length: 0"]
         {
             let head = format!("POST http://h/ HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n");
-            assert!(matches!(read_request(head.as_bytes(), None), Request::Ambiguous), "{fields}");
+            assert!(matches!(read_request(head.as_bytes(), None), Request::Refused(_)), "{fields}");
         }
     }
 }

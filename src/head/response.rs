@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use hyper::Method;
 use hyper::header::HeaderValue;
 
-use super::{FEW_FIELDS, Known, MAX_FIELDS, Options, field, is_expect, is_transfer_encoding};
+use super::{FEW_FIELDS, Known, MAX_FIELDS, Options, field, is_expect, is_transfer_encoding, read_length};
 
 /// What a client is told when its tunnel is open. Clients look for 200 and, some of them, for these words.
 pub(crate) const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n";
@@ -143,9 +143,7 @@ fn framing(
         }
         // `5, 5` is what two lines of 5 may be joined to (RFC 9110 §8.6).
         for text in line.value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
-            let digits = (1..=19).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
-            let value = std::str::from_utf8(text).ok().filter(|_| digits).and_then(|text| text.parse::<u64>().ok());
-            let value = value.ok_or(Nonsense)?;
+            let value = read_length(text).ok_or(Nonsense)?;
             if length.is_some_and(|length| length != value) {
                 return Err(Nonsense);
             }
@@ -167,8 +165,15 @@ fn framing(
 ///
 /// Fields that say where a message ends or how it is to be handled must not come late (RFC 9110 §6.5.1).
 pub(crate) fn read_trailers(bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<usize>, Nonsense> {
-    let mut lines = [httparse::EMPTY_HEADER; FEW_FIELDS];
-    let (length, lines) = match httparse::parse_headers(bytes, &mut lines) {
+    let (mut few, mut many) = ([httparse::EMPTY_HEADER; FEW_FIELDS], Vec::new());
+    let parsed = match httparse::parse_headers(bytes, &mut few) {
+        Err(httparse::Error::TooManyHeaders) => {
+            many.resize(MAX_FIELDS, httparse::EMPTY_HEADER);
+            httparse::parse_headers(bytes, &mut many)
+        }
+        parsed => parsed,
+    };
+    let (length, lines) = match parsed {
         Ok(httparse::Status::Complete(parsed)) => parsed,
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(_) => return Err(Nonsense),
@@ -211,11 +216,14 @@ mod tests {
         let (text, framing, _) = framed("content-length: 3\r\ntransfer-encoding: Chunked\r\n").unwrap();
         assert_eq!((&*text, framing), ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n", Framing::Chunked));
         assert_eq!(framed("").unwrap().1, Framing::UntilClose);
+        let (text, framing, _) = framed("Content-Length: 000000000000000000000000000005\r\n").unwrap();
+        assert_eq!((&*text, framing), ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", Framing::Length(5)));
         for fields in [
             "Content-Length: 3\r\nContent-Length: 5\r\n",
             "Content-Length: +5\r\n",
             "Content-Length:\r\n",
             "Content-Length: 99999999999999999999\r\n",
+            "Content-Length: 18446744073709551615\r\n",
             "Transfer-Encoding: gzip, chunked\r\n",
             "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
         ] {
