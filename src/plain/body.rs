@@ -1,4 +1,5 @@
-//! How far the body of an answer has come: measured as it passes, and changed nowhere but in its trailers.
+//! How far the body of an answer has come: measured as it passes, and changed nowhere but in its trailers, and where the size
+//! of a chunk is written oddly.
 
 use crate::ban::Beginning;
 use crate::chunked::Chunked;
@@ -20,8 +21,8 @@ pub(crate) struct Body {
     pub(super) beginning: Option<Box<Beginning>>,
 }
 
-/// The trailer section may be this long.
-const MAX_TRAILERS: usize = 16 << 10;
+/// The trailer section may be this long, as in hyper.
+const MAX_TRAILERS: usize = (16 << 10) - 1;
 
 impl Body {
     pub(crate) fn new(framing: Framing) -> Self {
@@ -41,44 +42,58 @@ impl Body {
 
     /// How many of `bytes` are passed on as they are; what follows them goes to `tail`.
     pub(crate) fn take(&mut self, bytes: &[u8], tail: &mut Vec<u8>) -> Result<usize, Nonsense> {
-        let (mut taken, mut used) = (0, 0);
-        match self.framing {
-            Framing::UntilClose => (taken, used) = (bytes.len(), bytes.len()),
-            _ if self.is_over => {}
-            Framing::Nothing => {}
+        let (taken, body, used) = match self.framing {
+            Framing::UntilClose => (bytes.len(), bytes.len(), bytes.len()),
+            _ if self.is_over => (0, 0, 0),
+            Framing::Nothing => (0, 0, 0),
             Framing::Length(_) => {
-                taken = self.left.min(bytes.len() as u64) as usize;
-                used = taken;
+                let taken = self.left.min(bytes.len() as u64) as usize;
                 self.left -= taken as u64;
                 self.is_over = self.left == 0;
+                (taken, taken, taken)
             }
             Framing::Chunked => {
-                if !self.chunked.is_last() {
-                    taken = self.chunked.advance(bytes).map_err(|_| Nonsense)?;
-                    used = taken;
-                }
-                if self.chunked.is_last() {
-                    let before = self.trailers.len();
-                    self.trailers.extend_from_slice(&bytes[taken..]);
-                    match head::read_trailers(&self.trailers, tail)? {
-                        Some(length) => {
-                            used = taken + length - before;
-                            self.is_over = true;
-                        }
-                        None if self.trailers.len() > MAX_TRAILERS => return Err(Nonsense),
-                        None => used = bytes.len(),
-                    }
-                }
+                let (taken, chunks) = if self.chunked.is_last() { (0, 0) } else { self.take_chunks(bytes, tail)? };
+                let trailers = if self.chunked.is_last() { self.take_trailers(&bytes[chunks..], tail)? } else { 0 };
+                (taken, chunks, chunks + trailers)
             }
-        }
+        };
         if let Some(beginning) = &mut self.beginning
-            && beginning.add(&bytes[..taken])
+            && beginning.add(&bytes[..body])
         {
             self.beginning = None;
         }
         self.has_surplus |= used < bytes.len();
-        self.passed += taken as u64;
+        self.passed += body as u64;
         Ok(taken)
+    }
+
+    /// How many of `bytes` are passed on as they are, and how many belong to the chunks at all.
+    fn take_chunks(&mut self, bytes: &[u8], tail: &mut Vec<u8>) -> Result<(usize, usize), Nonsense> {
+        // Hardly ever is there one.
+        let mut idle = Vec::new();
+        let length = self.chunked.advance_cleaning(bytes, |at| idle.push(at)).map_err(|_| Nonsense)?;
+        let Some(&first) = idle.first() else { return Ok((length, length)) };
+        let ends = idle.iter().skip(1).copied().chain([length]);
+        for (at, end) in idle.iter().zip(ends) {
+            tail.extend_from_slice(&bytes[at + 1..end]);
+        }
+        Ok((first, length))
+    }
+
+    /// How many of `bytes` belong to the trailer section.
+    fn take_trailers(&mut self, bytes: &[u8], tail: &mut Vec<u8>) -> Result<usize, Nonsense> {
+        let before = self.trailers.len();
+        let room = MAX_TRAILERS.saturating_sub(before);
+        self.trailers.extend_from_slice(&bytes[..room.min(bytes.len())]);
+        match head::read_trailers(&self.trailers, tail)? {
+            Some(length) => {
+                self.is_over = true;
+                Ok(length - before)
+            }
+            None if bytes.len() >= room => Err(Nonsense),
+            None => Ok(bytes.len()),
+        }
     }
 }
 
@@ -109,6 +124,29 @@ mod tests {
             let clean = b"5\r\nHELLO\r\n0\r\nA: 1\r\n\r\n".to_vec();
             assert_eq!(passed(Framing::Chunked, chunks, step), Ok((clean.clone(), true, false)));
             assert_eq!(passed(Framing::Chunked, &[chunks, &b"HTTP"[..]].concat(), step), Ok((clean, true, true)));
+        }
+    }
+
+    #[test]
+    fn an_oddly_written_size_goes_on_clean_however_it_arrives() {
+        let chunks = b"5 ;x=y\r\nHELLO\r\n00000000000000000005\t\r\nWORLD\r\n00000000000000000000\r\nA: 1\r\n\r\n";
+        let clean = b"5;x=y\r\nHELLO\r\n05\r\nWORLD\r\n0\r\nA: 1\r\n\r\n".to_vec();
+        for step in 1..=chunks.len() {
+            assert_eq!(passed(Framing::Chunked, chunks, step), Ok((clean.clone(), true, false)), "by {step}");
+        }
+    }
+
+    #[test]
+    fn trailers_are_as_many_and_as_long_as_hyper_takes() {
+        for step in [100, 1 << 20] {
+            let is_taken = |fields: String| {
+                passed(Framing::Chunked, format!("0\r\n{fields}\r\n").as_bytes(), step).map(|passed| passed.1)
+            };
+            assert_eq!(is_taken("A: 1\r\n".repeat(1024)), Ok(true), "by {step}");
+            assert_eq!(is_taken("A: 1\r\n".repeat(1025)), Err(Nonsense), "by {step}");
+            let long = |length: usize| format!("A: {}\r\n", "x".repeat(length - b"A: \r\n\r\n".len()));
+            assert_eq!(is_taken(long(MAX_TRAILERS)), Ok(true), "by {step}");
+            assert_eq!(is_taken(long(MAX_TRAILERS + 1)), Err(Nonsense), "by {step}");
         }
     }
 }
