@@ -16,6 +16,7 @@ mod kinds;
 mod names;
 mod tls;
 mod tunnel;
+mod ways;
 
 mod pool;
 mod pool_life;

@@ -178,6 +178,10 @@ pub(crate) fn read_trailers(bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<us
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(_) => return Err(Nonsense),
     };
+    // Lines end in CRLF, here as around the chunks: with less, others may see the end of the body elsewhere.
+    if (0..length).any(|at| bytes[at] == b'\n' && !bytes[..at].ends_with(b"\r")) {
+        return Err(Nonsense);
+    }
     for line in lines {
         let is_late =
             matches!(line.name.to_ascii_lowercase().as_str(), "set-cookie" | "authorization" | "location" | "trailer")
@@ -263,5 +267,8 @@ mod tests {
         assert_eq!(read_trailers(section, &mut out), Ok(Some(section.len() - 4)));
         assert_eq!(out, b"X-Sum: 1\r\nX-Sum: 2\r\n\r\n");
         assert_eq!(read_trailers(b"X-Sum: 1\r\n", &mut Vec::new()), Ok(None));
+        for section in [&b"\n"[..], b"X: 1\n\r\n", b"X: 1\r\n\n"] {
+            assert_eq!(read_trailers(section, &mut Vec::new()), Err(Nonsense));
+        }
     }
 }

@@ -167,7 +167,8 @@ impl Wire {
             Framing::UntilClose => message.body = self.until_close()?,
             Framing::Chunked => loop {
                 let line = String::from_utf8_lossy(&self.until(b"\r\n")?).into_owned();
-                let size = usize::from_str_radix(line.trim_end(), 16).map_err(|_| io::ErrorKind::InvalidData)?;
+                let size = usize::from_str_radix(line.trim_end().split(';').next().unwrap_or_default(), 16)
+                    .map_err(|_| io::ErrorKind::InvalidData)?;
                 if size == 0 {
                     loop {
                         let line = self.until(b"\r\n")?;
