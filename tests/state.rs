@@ -168,6 +168,24 @@ fn a_file_that_cannot_be_used_is_set_aside_as_it_is() {
 }
 
 #[test]
+fn nothing_is_left_beside_what_cannot_be_a_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&folder, &link).unwrap();
+    for path in [folder.clone(), link, folder.join(".."), folder.join("none/state")] {
+        let output = pool_command(&dir.path().join("x"), &["add", "10.0.0.1:80"])
+            .env("EVENKEEL_POOL__STATE", &path)
+            .output()
+            .unwrap();
+        assert!(!output.status.success() && !output.stderr.is_empty(), "{output:?}");
+        assert_eq!(files(&dir), ["folder", "link"], "{}", path.display());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "{}", path.display());
+    }
+}
+
+#[test]
 fn a_file_is_one_gateways_own() {
     let upstream = Upstream::ok("a");
     let (_dir, file) = place();

@@ -25,14 +25,21 @@ pub enum KeepError {
     NoFile(String),
 }
 
+/// Whether there is such a file.
+pub(super) fn is_there(path: &Path) -> Result<bool, KeepError> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(KeepError::Io("read", path.display().to_string(), error)),
+        Ok(found) if !found.is_file() => Err(KeepError::NoFile(path.display().to_string())),
+        Ok(_) => Ok(true),
+    }
+}
+
 /// `None`: there is no such file.
 pub(super) fn read(path: &Path) -> Result<Option<Result<Content, file::Unusable>>, KeepError> {
     let failed = |error| KeepError::Io("read", path.display().to_string(), error);
-    match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(error)),
-        Ok(found) if !found.is_file() => return Err(KeepError::NoFile(path.display().to_string())),
-        Ok(_) => {}
+    if !is_there(path)? {
+        return Ok(None);
     }
     let file = File::open(path).map_err(failed)?;
     file::read(BufReader::with_capacity(1 << 16, file)).map(Some).map_err(failed)

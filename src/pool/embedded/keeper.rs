@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::changes::Changed;
-use super::disk::{KeepError, Lock, create, lock, parent, read, set_aside, with_suffix};
+use super::disk::{KeepError, Lock, create, is_there, lock, parent, read, set_aside, with_suffix};
 use super::file::{self, Content};
 use super::{Embedded, now_ms};
 use crate::member::Name;
@@ -69,6 +69,8 @@ impl Keeper {
         let shown = path.display();
         // Through a link, so that it is not the link that is replaced.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        // Beside what cannot be a state, no lock is left behind.
+        is_there(&path)?;
         let lock = lock(&path)?.ok_or_else(|| KeepError::Locked(shown.to_string()))?;
         let content = match read(&path)? {
             None => None,
