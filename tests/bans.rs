@@ -322,6 +322,36 @@ async fn who_is_removed_is_banned_nowhere_when_he_is_added_again() {
 }
 
 #[tokio::test]
+async fn who_a_source_drops_is_banned_nowhere_when_it_names_him_again() {
+    on_both(async |pool| {
+        let members = names(["a:1", "b:1", "c:1", "d:1"]);
+        for (removes, as_candidates) in [(true, false), (false, true)] {
+            let mut reading = pool.begin_reading("list", Initial::Min).await.unwrap();
+            pool.take(&mut reading, &members[..3], as_candidates).await.unwrap();
+            let mut other = pool.begin_reading("other", Initial::Min).await.unwrap();
+            pool.take(&mut other, &members[2..], as_candidates).await.unwrap();
+            for host in [SHOP, "other.test"] {
+                pool.ban_for(host, &by_hand(&members[..1], LONG), None).await.unwrap();
+            }
+            pool.ban_for(SHOP, &by_hand(&members[1..], LONG), None).await.unwrap();
+            let mut reading = pool.begin_reading("list", Initial::Min).await.unwrap();
+            pool.take(&mut reading, &members[1..2], as_candidates).await.unwrap();
+            let gone = pool.missing(&reading, 10).await.unwrap();
+            let dropped = pool.forget(&reading, &gone, removes).await.unwrap();
+            assert_eq!((dropped.forgotten, dropped.removed), (2, 1), "the other source names c");
+            let banned: Vec<_> = pool.banned().await.unwrap().into_iter().map(|b| (b.host, b.member)).collect();
+            let expected = ["b:1", "c:1", "d:1"].map(|member| (SHOP.to_owned(), name(member)));
+            assert_eq!(banned, expected, "and others stay banned");
+            assert_eq!(pool.hosts(&mut None).await.unwrap(), Some(vec![SHOP.to_owned()]));
+            pool.remove(&members).await.unwrap();
+            pool.drop_source("list", true).await.unwrap();
+            pool.drop_source("other", true).await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn bans_from_a_host_take_no_more_than_they_may_and_end_by_themselves() {
     on_both(async |pool| {
         let members = names(["a:1", "b:1", "c:1", "d:1"]);

@@ -120,7 +120,7 @@ impl Embedded {
     pub(in crate::pool) fn forget(&self, reading: &Reading, members: &[Name], remove: bool) -> Dropped {
         let mut sources = self.sources();
         sources.changes += 1;
-        let mut dropped = Dropped::default();
+        let (mut dropped, mut left) = (Dropped::default(), Vec::new());
         for chunk in members.chunks(CHUNK) {
             let named = sources.of(reading);
             let gone: Vec<&Name> =
@@ -132,11 +132,15 @@ impl Embedded {
             let mut state = self.state();
             for member in gone.into_iter().filter(|member| !sources.is_named_elsewhere(&reading.source, member)) {
                 let one = std::slice::from_ref(member);
-                dropped.removed += if remove { state.remove(one) } else { state.reject(one, None) };
+                let has_left = if remove { state.remove(one) } else { state.reject(one, None) } > 0;
+                left.extend(has_left.then(|| member.clone()));
             }
         }
-        if remove && dropped.removed > 0 {
-            self.lose_memory(members, false);
+        dropped.removed = left.len() as u64;
+        if remove {
+            self.lose_memory(&left, false);
+        } else {
+            self.state().leave_hosts(&left);
         }
         dropped
     }

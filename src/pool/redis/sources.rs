@@ -75,19 +75,30 @@ impl Redis {
         remove: bool,
     ) -> Result<Dropped, PoolError> {
         let mut dropped = Dropped::default();
+        let mut left = Vec::new();
         for chunk in members.chunks(CHUNK) {
-            let Dropped { forgotten, removed } = self.forget_chunk(reading, chunk, remove).await?;
+            let (forgotten, more) = self.forget_chunk(reading, chunk, remove).await?;
             dropped.forgotten += forgotten;
-            dropped.removed += removed;
+            left.extend(more);
         }
-        if remove && dropped.removed > 0 {
-            self.lose_memory(members, false).await?;
+        dropped.removed = left.len() as u64;
+        if !left.is_empty() {
+            if remove {
+                self.lose_memory(&left, false).await?;
+            }
+            self.leave_hosts(&left).await?;
         }
         Ok(dropped)
     }
 
-    /// Sources come and go elsewhere; the script only runs if it was given every one there is.
-    async fn forget_chunk(&self, reading: &Reading, members: &[Name], remove: bool) -> Result<Dropped, PoolError> {
+    /// How many were forgotten, and who of them left the pool. Sources come and go elsewhere; the script only runs if it was given
+    /// every one there is.
+    async fn forget_chunk(
+        &self,
+        reading: &Reading,
+        members: &[Name],
+        remove: bool,
+    ) -> Result<(u64, Vec<Name>), PoolError> {
         let (all, link) = (&self.shared.keys, &self.shared.link);
         let what = Value::from_static_str(if remove { "remove" } else { "keep" });
         for _ in 0..MAX_CHANGES {
@@ -102,10 +113,10 @@ impl Redis {
             let first = [Value::from(reading.since.to_string()), what.clone(), Value::from(others.len() as i64)];
             let named = others.iter().copied().map(Value::from);
             let args = first.into_iter().chain(named).chain(members.iter().cloned().map(Value::from));
-            let reply = strings(link.run(&scripts::DROP, &keys, args, link.deadline()).await?)?;
-            let [forgotten, removed] = <[Bytes; 2]>::try_from(reply).map_err(|_| nonsense())?;
+            let mut reply = strings(link.run(&scripts::DROP, &keys, args, link.deadline()).await?)?.into_iter();
+            let forgotten = reply.next().ok_or_else(nonsense)?;
             if forgotten != "-1" {
-                return Ok(Dropped { forgotten: number(&forgotten)?, removed: number(&removed)? });
+                return Ok((number(&forgotten)?, reply.collect()));
             }
         }
         Err(PoolError::Refused("the set of sources changes all the time".to_owned()))
