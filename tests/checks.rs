@@ -53,7 +53,12 @@ fn who_fails_a_check_is_set_aside_until_it_passes_one() {
             .set("health.max_cooldown", "1h")
             .start();
         serves.store(false, Ordering::SeqCst);
-        eventually(PATIENCE, "it is set aside", || gateway.said("set a pool member aside", &sick_member) == 1);
+        // Not for a time: a check alone brings it back.
+        let words = "set a pool member aside until it passes a check";
+        eventually(PATIENCE, "it is set aside", || gateway.said(words, &sick_member) == 1);
+        let log = gateway.log();
+        let line = log.lines().find(|line| line.contains(words)).unwrap();
+        assert!(line.contains("kind=\"unhealthy\"") && !line.contains(" for="), "{line}");
         // Its own credentials are what it is checked with.
         let check = sick.requests().remove(0);
         assert_eq!(check.head.field("Proxy-Authorization"), Some("Basic bWU6czNjcmV0"));

@@ -370,6 +370,33 @@ fn when_everything_fails_it_is_the_network_and_nobody_is_set_aside() {
     });
 }
 
+/// Of three, one may.
+#[test]
+fn a_member_that_max_parked_keeps_is_told_of_once_and_one_that_goes_with_its_time() {
+    with_both_stores(|store| {
+        let (dead, worse, well) = (Refusing::new(), Refusing::new(), Upstream::ok("fine"));
+        let gateway = Setup::of([dead.url(), worse.url(), well.url()])
+            .over(store)
+            .set("health.park_after", 1)
+            .set("health.cooldown", "1h")
+            .set("health.max_cooldown", "1h")
+            .set("health.max_parked", "50%")
+            .start();
+        let spared = "is not set aside, though it fails or is banned: as many as health.max_parked allows are already";
+        let mut client = gateway.client();
+        let said = |words| [&dead, &worse].map(|member| gateway.said(words, &member.url()));
+        eventually(PATIENCE, "one goes and one stays", || {
+            client.get("http://origin.test/");
+            said(spared).iter().sum::<usize>() > 0 && said("set a pool member aside").iter().sum::<usize>() > 0
+        });
+        let (parked, kept) = (said("set a pool member aside"), said(spared));
+        assert_eq!([parked[0] + kept[0], parked[1] + kept[1]], [1, 1], "{}", gateway.log());
+        let log = gateway.log();
+        let line = log.lines().find(|line| line.contains("set a pool member aside")).unwrap();
+        assert!(!line.contains("until it passes a check") && line.contains(" for="), "{line}");
+    });
+}
+
 #[test]
 fn nothing_is_counted_when_it_is_switched_off() {
     let redis = Redis::start();
