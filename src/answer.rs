@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::headers;
 use crate::idle::Origin;
 use crate::pool::Lease;
-use crate::record::{Ended, Record};
+use crate::record::{Ended, Record, note_bytes};
 use crate::upload::{Source, Upload};
 use crate::upstream::Upstream;
 use crate::worker::Worker;
@@ -85,7 +85,7 @@ impl Answer {
     ) -> Self {
         let states_length_only = states_length && body.is_end_stream();
         let mut content = Content::Relayed { body, connection: Some(connection) };
-        drop(content.settle());
+        drop(content.settle(false));
         Self { content, record, client, source, states_length_only, beginning: None, last: None, broken: None }
     }
 
@@ -97,10 +97,10 @@ impl Answer {
 }
 
 impl Content {
-    /// Gives the connection back if nothing more comes on it, and the lease to be ended.
-    fn settle(&mut self) -> Option<Lease> {
+    /// Gives the connection back if nothing more comes on it, and the lease to be ended. Behind trailers nothing does, and nobody asks.
+    fn settle(&mut self, had_trailers: bool) -> Option<Lease> {
         let Self::Relayed { body, connection } = self else { return None };
-        if !body.is_end_stream() {
+        if !had_trailers && !body.is_end_stream() {
             return None;
         }
         let Connection { worker, upstream, lease, sender, origin } = connection.take()?;
@@ -124,7 +124,10 @@ impl Body for Answer {
             return Poll::Ready(last.take().and_then(|last| last.frame));
         }
         let frame = match &mut *content {
-            Content::Own(text) => return Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+            Content::Own(text) => {
+                note_bytes(record, text.as_ref().map_or(0, Bytes::len));
+                return Poll::Ready(text.take().map(|text| Ok(Frame::data(text))));
+            }
             Content::Relayed { body, .. } => {
                 std::task::ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map(headers::of_frame))
             }
@@ -143,14 +146,13 @@ impl Body for Answer {
             frame => frame,
         };
         if let Some(chunk) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
-            if let Some(record) = record {
-                record.bytes += chunk.len() as u64;
-            }
+            note_bytes(record, chunk.len());
             if beginning.as_mut().is_some_and(|seer| seer.add(chunk)) {
                 *beginning = None;
             }
         }
-        match content.settle() {
+        let had_trailers = matches!(&frame, Some(Ok(frame)) if frame.is_trailers());
+        match content.settle(had_trailers) {
             Some(mut lease) if lease.is_counted() => {
                 let end = Box::pin(async move { lease.end().await });
                 *last = Some(Box::new(Last { frame, end }));

@@ -43,20 +43,16 @@ impl Chunked {
     /// # Errors
     /// [`Broken`]: nothing after this can be trusted.
     pub(crate) fn advance(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
-        self.read(bytes, |_| {}, |_| {})
+        self.advance_cleaning(bytes, |_| {}, |_| {})
     }
 
     /// The same, and shows what is data.
     pub(crate) fn advance_with(&mut self, bytes: &[u8], data: impl FnMut(&[u8])) -> Result<usize, Broken> {
-        self.read(bytes, data, |_| {})
+        self.advance_cleaning(bytes, data, |_| {})
     }
 
     /// The same, and says which bytes are not to be passed on.
-    pub(crate) fn advance_cleaning(&mut self, bytes: &[u8], idle: impl FnMut(usize)) -> Result<usize, Broken> {
-        self.read(bytes, |_| {}, idle)
-    }
-
-    fn read(
+    pub(crate) fn advance_cleaning(
         &mut self,
         bytes: &[u8],
         mut data: impl FnMut(&[u8]),
@@ -180,7 +176,7 @@ mod tests {
     fn a_size_goes_on_without_blanks_and_needless_zeros() {
         let clean = |body: &[u8]| {
             let mut idle = Vec::new();
-            let length = Chunked::default().advance_cleaning(body, |at| idle.push(at)).unwrap();
+            let length = Chunked::default().advance_cleaning(body, |_| {}, |at| idle.push(at)).unwrap();
             let kept = (0..length).filter(|at| !idle.contains(at)).map(|at| body[at]);
             String::from_utf8(kept.collect()).unwrap()
         };

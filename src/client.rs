@@ -53,8 +53,8 @@ pub(crate) async fn serve(worker: Arc<Worker>, socket: TcpStream, address: Socke
         let request = match next_request(&worker, &mut line, patience).await {
             Ok(request) => request,
             Err(Silence::Closed) => return,
-            Err(Silence::Refused(failure)) => {
-                say(&worker, &mut line.socket, failure).await;
+            Err(Silence::Refused(failure, since)) => {
+                refusal::say(&worker, &mut line.socket, address, since, failure).await;
                 return linger(line.socket).await;
             }
         };
@@ -87,7 +87,7 @@ enum Outcome {
 }
 
 async fn answer(worker: &Arc<Worker>, line: &mut Line, mut request: head::Plain, address: SocketAddr) -> Outcome {
-    let mut record = worker.config.log.requests.then(|| Box::new(Record::new(address, request.method.clone())));
+    let mut record = Record::begin(worker, address, Some(&request.method));
     if let Some(record) = &mut record {
         record.target = request.to.to_string();
     }
@@ -104,8 +104,8 @@ async fn answer(worker: &Arc<Worker>, line: &mut Line, mut request: head::Plain,
 enum Silence {
     /// The client left, fell silent, or the gateway drains.
     Closed,
-    /// A head came too slowly, or is not to be taken.
-    Refused(Failure),
+    /// A head came too slowly, or is not to be taken; when it began.
+    Refused(Failure, Instant),
 }
 
 /// Waits for a whole request head. What came behind it stays in `line.unread`; the bytes of an unusual one stay there too.
@@ -114,7 +114,7 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
     let mut is_registered = false;
     let mut deadline = Instant::now() + patience;
     let mut pieces = Pieces::default();
-    let mut has_begun = false;
+    let mut began = None;
     if line.unread.is_empty() {
         // Its room goes as well; it may be a while.
         line.unread = BytesMut::new();
@@ -133,7 +133,9 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
                 Request::Partial if line.unread.len() > MAX_HEAD => return Ok(Request::Unusual),
                 Request::Partial => {}
                 Request::Unusual | Request::Later => return Ok(Request::Unusual),
-                Request::Refused(failure) => return Err(Silence::Refused(failure)),
+                Request::Refused(failure) => {
+                    return Err(Silence::Refused(failure, began.unwrap_or_else(Instant::now)));
+                }
                 // Too long for hyper as well, which says so.
                 Request::Plain(_, length) if length > MAX_HEAD => return Ok(Request::Unusual),
                 Request::Plain(request, length) => {
@@ -142,10 +144,11 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
                 }
             }
         }
-        if !is_waiting && !has_begun {
+        if !is_waiting && began.is_none() {
             // From its first byte on, a head has its own time.
-            has_begun = true;
-            deadline = Instant::now() + worker.config.gateway.head_timeout;
+            let now = Instant::now();
+            began = Some(now);
+            deadline = now + worker.config.gateway.head_timeout;
         }
         let received = poll_fn(|cx| {
             // Most heads come whole and alone: they are read where they were received.
@@ -169,7 +172,10 @@ async fn next_request(worker: &Worker, line: &mut Line, patience: Duration) -> R
                 return Poll::Ready(Err(Silence::Closed));
             }
             ready!(line.poll_alarm(cx, deadline));
-            Poll::Ready(Err(if is_waiting { Silence::Closed } else { Silence::Refused(Failure::ClientSlow) }))
+            Poll::Ready(Err(match began {
+                Some(began) if !is_waiting => Silence::Refused(Failure::ClientSlow, began),
+                _ => Silence::Closed,
+            }))
         });
         if let Some(request) = received.await? {
             return Ok(request);
@@ -200,11 +206,6 @@ fn is_draining(
         let _ = drain.as_mut().poll(cx);
     }
     worker.is_draining()
-}
-
-/// Writes an answer of our own on a socket that hyper has left.
-pub(crate) async fn say(worker: &Worker, socket: &mut TcpStream, failure: Failure) {
-    let _ = timeout(LINGER, socket.write_all(&refusal::last(worker, failure))).await;
 }
 
 /// Closes gently: first our direction, then, when the client has seen that or had its time, the rest.

@@ -28,6 +28,7 @@ use crate::forward::{self, Missed, Received};
 use crate::head::{Framing, Plain};
 use crate::headers::{self, Wishes};
 use crate::line::{Gone, Line};
+use crate::metrics::NO_ERROR;
 use crate::plain::Fate;
 use crate::record::{Record, note_answer, note_choice, note_failure};
 use crate::refusal::{self, Failed};
@@ -42,8 +43,7 @@ use crate::worker::Worker;
 pub(crate) async fn serve(worker: Arc<Worker>, client: Arc<Client>, request: Request<Incoming>) -> Response<Answer> {
     client.asked(request.version());
     let method = request.method().clone();
-    let mut record =
-        worker.config.log.requests.then(|| Box::new(Record::new(client.address, request.method().clone())));
+    let mut record = Record::begin(&worker, client.address, Some(&method));
     let expects_continue = headers::expects_continue(request.headers());
     let (head, body) = request.into_parts();
     let source = Source::new(body, worker.config.retry.replay_bytes, expects_continue);
@@ -79,13 +79,14 @@ async fn exchange(
     hear(worker, head.headers.get_all(headers::REPORT).iter().map(HeaderValue::as_bytes))?;
     refuse_loop(worker, &to, has_been_here)?;
     if headers::hops_left(&head.method, &head.headers) == Some(0) {
-        return Ok(answer_as_last(client, head, source, record).await);
+        return Ok(answer_as_last(worker, client, head, source, record).await);
     }
     forward(worker, client, head, source, wishes, &to, record).await
 }
 
 /// `Max-Forwards` has run out: the request ends here, and a TRACE shows what has come (RFC 9110 §7.6.2, §9.3.8).
 async fn answer_as_last(
+    worker: &Worker,
     client: &Arc<Client>,
     head: &request::Parts,
     source: &Source,
@@ -107,6 +108,7 @@ async fn answer_as_last(
     if !source.is_finished() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    worker.watch.metrics.answered(StatusCode::OK.as_u16(), NO_ERROR);
     note_answer(record, StatusCode::OK.as_u16());
     response.map(|()| Answer::own(text.into(), client.clone(), source.clone(), record.take()))
 }
@@ -234,17 +236,15 @@ pub(crate) async fn open_tunnel(
     request: &mut Plain,
     record: &mut Option<Box<Record>>,
 ) -> Result<Tunnel, Fate> {
-    let stall = worker.config.gateway.tunnel_idle_timeout;
     match line.unless_gone(find_tunnel(worker, request, record)).await.map_err(|Gone| Fate::Gone)? {
-        Ok((far, reply)) => match line.send(&reply, stall).await {
+        Ok((far, reply)) => match line.send(&reply, worker.config.gateway.tunnel_idle_timeout).await {
             Ok(()) => Ok(far),
             Err(Gone) => Err(Fate::Gone),
         },
         Err(failed) => {
             // What the client sends behind a refused CONNECT was meant for the tunnel, not for us: closed for good.
-            let bytes = refusal::bytes(worker, &failed, &request.method, true);
-            note_failure(record, failed);
-            Err(line.send(&bytes, stall).await.map_or(Fate::Gone, |()| Fate::Close))
+            let sent = refusal::send(worker, line, failed, &request.method, true, record).await;
+            Err(sent.map_or(Fate::Gone, |()| Fate::Close))
         }
     }
 }

@@ -31,6 +31,9 @@ pub(crate) struct Metrics {
     doubt: Family<[Label; 1], Gauge>,
 }
 
+/// Of an answer that tells no failure: an empty label is the same as none.
+pub(crate) const NO_ERROR: &str = "";
+
 type Label = (&'static str, &'static str);
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]

@@ -90,9 +90,7 @@ pub(crate) async fn exchange(
         Err(Stop::Gone) => Fate::Gone,
         Err(Stop::Failed(failed)) => {
             let closes = !request.keeps_alive || worker.is_draining();
-            let bytes = refusal::bytes(worker, &failed, &request.method, closes);
-            record::note_failure(record, failed);
-            match line.send(&bytes, worker.config.gateway.tunnel_idle_timeout).await {
+            match refusal::send(worker, line, failed, &request.method, closes, record).await {
                 Ok(()) if closes => Fate::Close,
                 Ok(()) => Fate::KeepAlive,
                 Err(Gone) => Fate::Gone,

@@ -1,15 +1,22 @@
 //! A request that got no answer from an origin, and the gateway's own answer to it: a sentence, and `Proxy-Status`.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Response};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
 
+use crate::client::LINGER;
 use crate::config::ProxyStatus;
 use crate::error::Failure;
 use crate::head;
+use crate::line::{Gone, Line};
+use crate::record::{Record, note_bytes, note_failure};
 use crate::upstream::Upstream;
 use crate::worker::Worker;
 
@@ -64,8 +71,24 @@ pub(crate) fn refuse(worker: &Worker, failed: &Failed) -> Response<Bytes> {
     response
 }
 
-/// The same answer as bytes.
-pub(crate) fn bytes(worker: &Worker, failed: &Failed, method: &Method, closes: bool) -> Vec<u8> {
+/// Sends that answer to a client that hyper does not speak with, and writes it down.
+pub(crate) async fn send(
+    worker: &Worker,
+    line: &mut Line,
+    failed: Failed,
+    method: &Method,
+    closes: bool,
+    record: &mut Option<Box<Record>>,
+) -> Result<(), Gone> {
+    let (bytes, body) = bytes(worker, &failed, method, closes);
+    note_failure(record, failed);
+    line.send(&bytes, worker.config.gateway.tunnel_idle_timeout).await?;
+    note_bytes(record, body);
+    Ok(())
+}
+
+/// The answer as bytes, and how many of them are its body.
+fn bytes(worker: &Worker, failed: &Failed, method: &Method, closes: bool) -> (Vec<u8>, usize) {
     let response = refuse(worker, failed);
     let mut head = format!("HTTP/1.1 {}\r\n", response.status()).into_bytes();
     for (name, value) in response.headers() {
@@ -81,13 +104,27 @@ pub(crate) fn bytes(worker: &Worker, failed: &Failed, method: &Method, closes: b
         head::field(&mut head, "Connection", b"close");
     }
     head.extend_from_slice(b"\r\n");
-    if method != Method::HEAD {
-        head.extend_from_slice(response.body());
-    }
-    head
+    let body = if method == Method::HEAD { &[] } else { &response.body()[..] };
+    head.extend_from_slice(body);
+    (head, body.len())
 }
 
-/// The answer on a connection whose request could not be read (any more), and which closes.
-pub(crate) fn last(worker: &Worker, failure: Failure) -> Vec<u8> {
-    bytes(worker, &failure.into(), &Method::GET, true)
+/// The last answer on a socket that closes: there is no request, or it could not be read (any more). `since`: when it began.
+pub(crate) async fn say(
+    worker: &Worker,
+    socket: &mut TcpStream,
+    address: SocketAddr,
+    since: Instant,
+    failure: Failure,
+) {
+    let mut record = Record::begin(worker, address, None);
+    let failed = Failed::from(failure);
+    let (bytes, body) = bytes(worker, &failed, &Method::GET, true);
+    note_failure(&mut record, failed);
+    if let Some(record) = &mut record {
+        record.started = since;
+    }
+    if let Ok(Ok(())) = timeout(LINGER, socket.write_all(&bytes)).await {
+        note_bytes(&mut record, body);
+    }
 }

@@ -27,6 +27,7 @@ use crate::config::{self, Config};
 use crate::error::{Failure, is_out_of_descriptors};
 use crate::health::Watch;
 use crate::pool::Pool;
+use crate::refusal;
 use crate::worker::{Own, Via, Worker};
 
 /// Connections the kernel completes while every worker is busy.
@@ -298,7 +299,9 @@ impl Acceptor {
 
     fn admit(&self, socket: TcpStream, address: SocketAddr) {
         let better = self.crowd.better_than(self.index);
-        let Some(mut counted) = Counted::within_limit(&self.crowd, self.index) else { return self.tell_limit(socket) };
+        let Some(mut counted) = Counted::within_limit(&self.crowd, self.index) else {
+            return self.tell_limit(socket, address);
+        };
         let Some(other) = better else { return self.serve(socket, address, counted) };
         let Ok(socket) = socket.into_std() else { return };
         counted.move_to(other);
@@ -322,14 +325,14 @@ impl Acceptor {
     }
 
     /// The 503 of a full gateway, to a bounded number of clients at a time.
-    fn tell_limit(&self, mut socket: TcpStream) {
-        let (worker, crowd) = (self.worker.clone(), self.crowd.clone());
+    fn tell_limit(&self, mut socket: TcpStream, address: SocketAddr) {
+        let (worker, crowd, since) = (self.worker.clone(), self.crowd.clone(), Instant::now());
         if crowd.told.fetch_add(1, Ordering::Relaxed) >= MAX_TOLD {
             crowd.told.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         self.clients.spawn(async move {
-            client::say(&worker, &mut socket, Failure::AtLimit).await;
+            refusal::say(&worker, &mut socket, address, since, Failure::AtLimit).await;
             client::linger(socket).await;
             crowd.told.fetch_sub(1, Ordering::Relaxed);
         });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::gateway::{KEY, Setup, eventually};
+use crate::support::gateway::{Gateway, KEY, Setup, eventually};
 use crate::support::redis::Redis;
 use crate::support::upstream::{Refusing, Upstream, id};
 use crate::support::wire::PATIENCE;
@@ -31,20 +31,134 @@ fn one_line_per_request_says_who_where_through_whom_and_how_it_ended() {
     let from = client.wire().stream.local_addr().unwrap();
     client.get("http://origin.test/path?query"); // the dead one first
     client.get("http://origin.test:8000/");
-    client.get("http://origin.test:0/");
+    let refused = client.get("http://origin.test:0/");
     drop(client);
     let log = gateway.finish();
     let lines = lines(&log);
     assert_eq!(lines.len(), 3, "{log}");
+    let told = refused.body.len();
     let expected = [
         format!("target=origin.test:80 proxy={} attempts=2 status=200 ended=done bytes=4 ms=", alive.id()),
         format!("target=origin.test:8000 proxy={} attempts=", alive.id()),
-        "target= proxy=- attempts=0 status=400 ended=client bytes=0 ms=".to_owned(),
+        format!("target= proxy=- attempts=0 status=400 ended=client error=http_request_error bytes={told} ms="),
     ];
     for (line, expected) in lines.iter().zip(&expected) {
         assert!(line.contains(&format!(" request client={from} method=GET {expected}")), "{line}\n{expected}");
         assert!(!line.contains("path") && !line.contains("query"), "{line}");
     }
+}
+
+/// The answer to these bytes has exactly one line, which says whose fault it was and how much was sent, and is counted; how long it
+/// took.
+fn check_told(gateway: &Gateway, bytes: &str, method: &str, status: u16, ended: &str, error: &str) -> u64 {
+    let series = format!(r#"evenkeel_answers_total{{status="{status}",error="{error}"}}"#);
+    let before = gateway.metric(&series).unwrap_or_default();
+    let mut client = gateway.client();
+    let from = format!("client={} ", client.wire().stream.local_addr().unwrap());
+    client.try_send(bytes);
+    let answer = client.response_to(method);
+    assert_eq!(answer.status(), status, "{from}");
+    let is_of_client = |line: &&str| line.contains(&from);
+    eventually(PATIENCE, "the line", || lines(&gateway.log()).iter().any(is_of_client));
+    assert_eq!(gateway.metric(&series), Some(before + 1), "{from}");
+    drop(client);
+    eventually(PATIENCE, "a free place", || gateway.metric(r#"evenkeel_clients{worker="0"}"#) == Some(0));
+    let log = gateway.log();
+    let of_client: Vec<_> = lines(&log).into_iter().filter(is_of_client).collect();
+    let [line] = of_client[..] else { panic!("{of_client:#?}") };
+    let begin = format!("{from}method={method} target=");
+    let end = format!(" status={status} ended={ended} error={error} bytes={} ms=", answer.body.len());
+    assert!(line.contains(&begin) && line.contains(&end), "{line}\n{begin}…{end}");
+    line.rsplit("ms=").next().unwrap().parse().unwrap()
+}
+
+fn strict() -> Setup {
+    let setup = Setup::of([""; 0]).set("log.requests", true).set("gateway.threads", 1).admin();
+    setup.set("gateway.max_connections", 1)
+}
+
+#[test]
+fn a_refusal_is_one_line_and_counted_whether_or_not_there_was_a_request() {
+    let gateway = strict().start();
+    let get = "GET http://origin.test/ HTTP/1.1\r\nHost: h\r\n";
+    let long = "x".repeat(300_000);
+    for (status, bytes) in [
+        (414, format!("GET http://origin.test/{long} HTTP/1.1\r\nHost: h\r\n\r\n")),
+        (431, format!("{get}X: {long}\r\n\r\n")),
+        (400, format!("{get}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n")),
+        (400, format!("{get}no field\r\n\r\n")),
+        (505, get.replace("1.1", "9.1") + "\r\n"),
+    ] {
+        check_told(&gateway, &bytes, "-", status, "client", "http_request_error");
+    }
+    for (method, bytes) in [
+        ("CONNECT", "CONNECT origin.test:443 HTTP/1.1\r\nHost: h\r\n\r\n".to_owned()),
+        ("HEAD", get.replace("GET", "HEAD") + "\r\n"),
+        ("POST", get.replace("GET", "POST") + "Content-Length: 1\r\n\r\nx"),
+    ] {
+        check_told(&gateway, &bytes, method, 503, "gateway", "destination_unavailable");
+    }
+}
+
+#[test]
+fn a_client_too_many_is_one_line_and_counted() {
+    let gateway = strict().start();
+    let mut first = gateway.client();
+    assert_eq!(first.get("http://origin.test/").status(), 503);
+    let mut client = gateway.client();
+    let told = client.response().body.len();
+    eventually(PATIENCE, "the lines", || lines(&gateway.log()).len() == 2);
+    let log = gateway.log();
+    let expected = format!(" status=503 ended=gateway error=connection_limit_reached bytes={told} ");
+    assert!(lines(&log)[1].contains(" method=- target= proxy=- attempts=0") && log.contains(&expected), "{log}");
+    let series = r#"evenkeel_answers_total{status="503",error="connection_limit_reached"}"#;
+    assert_eq!(gateway.metric(series), Some(1));
+}
+
+#[test]
+fn a_head_that_came_too_slowly_is_one_line_and_counted_with_its_time() {
+    let gateway = strict().set("gateway.head_timeout", "300ms").start();
+    for bytes in ["GET http://or", "POST http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n"] {
+        let ms = check_told(&gateway, bytes, "-", 408, "client", "http_request_error");
+        assert!(ms >= 299, "{ms}");
+    }
+}
+
+#[test]
+fn an_answer_of_the_gateways_own_that_is_no_failure_is_a_line_and_counted_too() {
+    let gateway = Setup::of([""; 0]).set("log.requests", true).admin().start();
+    let mut client = gateway.client();
+    client.send("TRACE http://origin.test/ HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\n\r\n");
+    let told = client.response().body.len();
+    assert!(told > 0);
+    eventually(PATIENCE, "the line", || lines(&gateway.log()).len() == 1);
+    let log = gateway.log();
+    assert!(
+        log.contains(&format!(
+            " method=TRACE target=origin.test:80 proxy=- attempts=0 status=200 ended=done bytes={told} "
+        )),
+        "{log}"
+    );
+    assert_eq!(gateway.metric(r#"evenkeel_answers_total{status="200",error=""}"#), Some(1));
+}
+
+#[test]
+fn the_bytes_of_a_body_are_its_own_however_it_comes() {
+    let upstream = Upstream::start(|conn| {
+        while conn.request()?.is_some() {
+            conn.send(
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n3\r\nyou\r\n0\r\nA: b\r\n\r\n",
+            )?;
+        }
+        Ok(())
+    });
+    let gateway = Setup::of([upstream.url()]).set("log.requests", true).start();
+    let mut client = gateway.client();
+    client.get("http://origin.test/");
+    client.send("POST http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx").response();
+    eventually(PATIENCE, "the lines", || lines(&gateway.log()).len() == 2);
+    let log = gateway.log();
+    assert!(lines(&log).iter().all(|line| line.contains(" ended=done bytes=8 ")), "{log}");
 }
 
 #[test]

@@ -21,13 +21,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
-use super::{carry, is_draining, linger, say};
+use super::{carry, is_draining, linger};
 use crate::config;
 use crate::error::Failure;
 use crate::extent::Extent;
 use crate::gateway;
 use crate::line::{Line, MAX_UNREAD};
 use crate::record::Record;
+use crate::refusal::say;
 use crate::scratch;
 use crate::tunnel::Tunnel;
 use crate::worker::Worker;
@@ -265,7 +266,7 @@ pub(super) async fn speak(worker: &Arc<Worker>, line: Line, address: SocketAddr)
             return None;
         }
         Verdict::Stalled | Verdict::GoOn => return None,
-        Verdict::TooSlow => say(worker, &mut socket, Failure::ClientSlow).await,
+        Verdict::TooSlow => say(worker, &mut socket, address, client.epoch, Failure::ClientSlow).await,
         Verdict::Over { is_unreadable } => {
             if let Some((far, record)) = client.take_tunnel() {
                 carry(worker, &mut socket, early.into(), far, record).await;
@@ -276,10 +277,19 @@ pub(super) async fn speak(worker: &Arc<Worker>, line: Line, address: SocketAddr)
                     // To hyper it is all one; without a line end it is the request line that is too long.
                     let is_line = !parts.read_buf.contains(&b'\n');
                     let status = if is_line { StatusCode::URI_TOO_LONG } else { status };
-                    say(worker, &mut socket, Failure::TooLarge(status)).await;
+                    say(worker, &mut socket, address, client.epoch, Failure::TooLarge(status)).await;
                 }
                 Err(_) if !is_unreadable => {}
-                _ => say(worker, &mut socket, Failure::BadRequest("this is not an HTTP/1.1 request")).await,
+                _ => {
+                    say(
+                        worker,
+                        &mut socket,
+                        address,
+                        client.epoch,
+                        Failure::BadRequest("this is not an HTTP/1.1 request"),
+                    )
+                    .await
+                }
             }
         }
     }

@@ -12,7 +12,7 @@ pub(crate) struct Body {
     left: u64,
     chunked: Chunked,
     trailers: Vec<u8>,
-    /// Bytes of the body that went to the client.
+    /// Bytes of the body that went to the client, without the sizes of its chunks.
     pub(super) passed: u64,
     pub(crate) is_over: bool,
     /// More came than belongs to the answer; the connection cannot be trusted again.
@@ -64,7 +64,9 @@ impl Body {
             self.beginning = None;
         }
         self.has_surplus |= used < bytes.len();
-        self.passed += body as u64;
+        if self.framing != Framing::Chunked {
+            self.passed += body as u64;
+        }
         Ok(taken)
     }
 
@@ -72,7 +74,10 @@ impl Body {
     fn take_chunks(&mut self, bytes: &[u8], tail: &mut Vec<u8>) -> Result<(usize, usize), Nonsense> {
         // Hardly ever is there one.
         let mut idle = Vec::new();
-        let length = self.chunked.advance_cleaning(bytes, |at| idle.push(at)).map_err(|_| Nonsense)?;
+        let mut data = 0;
+        let read = self.chunked.advance_cleaning(bytes, |piece| data += piece.len(), |at| idle.push(at));
+        let length = read.map_err(|_| Nonsense)?;
+        self.passed += data as u64;
         let Some(&first) = idle.first() else { return Ok((length, length)) };
         let ends = idle.iter().skip(1).copied().chain([length]);
         for (at, end) in idle.iter().zip(ends) {
