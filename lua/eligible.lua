@@ -5,7 +5,13 @@ local function recount(member, more)
   for _, key in ipairs({KEYS[1], KEYS[6]}) do
     local score = redis.call('ZSCORE', key, member)
     if score then
-      redis.call('ZADD', key, counted(member, tonumber(score), more), member)
+      local before = tonumber(score)
+      local after = counted(member, before, more)
+      -- What is given back may have gone in a rebase. A count that another tool has made negative goes on from there.
+      if before >= 0 and after < 0 then
+        after = 0
+      end
+      redis.call('ZADD', key, after, member)
       return true
     end
   end

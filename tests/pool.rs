@@ -756,6 +756,24 @@ async fn stopping_gives_back_exactly_what_was_not_used() {
     assert_eq!(counted(&server), used as f64 + 1.0);
 }
 
+/// A rebase between fetching ahead and giving back takes what is given back; the embedded store allocates nothing ahead.
+#[tokio::test]
+async fn what_is_given_back_after_a_rebase_leads_below_zero_nowhere() {
+    let server = Server::start();
+    let pool = connect(&server);
+    for members in [["a:1", "b:1"], ["a:1?weight=3", "b:1?weight=2"]].map(names) {
+        let ahead = connect_ahead(&server, 6, Duration::from_secs(60));
+        pool.add(&members, Initial::Min).await.unwrap();
+        allocate(&ahead, &[]).await.unwrap().unwrap();
+        let allocations = async || pool.list().await.unwrap().iter().map(|entry| entry.allocations()).sum::<f64>();
+        eventually(RECOVERY, "the ones ahead are counted", async || allocations().await == 7.0).await;
+        assert!(pool.rebase().await.unwrap().by >= 1.0);
+        ahead.stop_prefetching().await.unwrap();
+        assert!(counts(&pool).await.iter().all(|(_, count)| *count == 0.0), "{:?}", counts(&pool).await);
+        pool.remove(&members).await.unwrap();
+    }
+}
+
 /// Used counts differ by at most 1 + clients × (⌈prefetch / members⌉ + 1).
 #[tokio::test]
 async fn the_price_of_fetching_ahead_is_bounded() {

@@ -756,7 +756,7 @@ fn compare(round: &Round, before: &BTreeMap<Name, Place>, after: &BTreeMap<Name,
             effect.perhaps + if was_in_set_throughout { 0 } else { ahead.sum() } + if is_told { 0 } else { locally };
         let high = match () {
             () if reach.raises => f64::INFINITY,
-            () if effect.rebased == 0.0 || was_in_set_throughout => exact + slack as f64,
+            () if effect.rebased == 0.0 || was_in_set_throughout => (exact + slack as f64).max(0.0),
             () => was.allocations + chosen + slack as f64,
         };
         let low = if reach.shrinks || effect.rebased.is_nan() { 0.0 } else { exact.max(0.0) };
