@@ -14,17 +14,18 @@
 //! bans, a lookup per request.
 
 mod beginning;
+mod hosts;
 mod report;
 mod rule;
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::net::Ipv6Addr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub(crate) use beginning::Beginning;
+use hosts::Hosts;
 use report::{Ids, Report};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -71,10 +72,7 @@ pub(crate) struct Bans {
     is_unresolved: Notify,
     notes: Mutex<HashMap<(Name, Option<String>), Note>>,
     is_noted: Notify,
-    /// Whether any host has banned anybody. False nearly always.
-    has_hosts: AtomicBool,
-    /// Which have.
-    hosts: RwLock<HashSet<String>>,
+    hosts: Hosts,
 }
 
 struct Note {
@@ -103,8 +101,7 @@ impl Bans {
             is_unresolved: Notify::new(),
             notes: Mutex::default(),
             is_noted: Notify::new(),
-            has_hosts: AtomicBool::new(false),
-            hosts: RwLock::default(),
+            hosts: Hosts::default(),
         }
     }
 
@@ -190,7 +187,7 @@ impl Bans {
     /// The host as bans name it, if its requests are allocated in a way of their own: it has banned members, or all hosts have
     /// counts.
     pub(crate) fn host_of_its_own(&self, host: &str) -> Option<String> {
-        if !self.is_per_host && !self.has_hosts.load(Ordering::Relaxed) {
+        if !self.is_per_host && !self.hosts.any() {
             return None;
         }
         host_key(host).filter(|host| self.is_per_host || self.has_banned(host))
@@ -198,7 +195,7 @@ impl Bans {
 
     /// Whether it has banned members.
     pub(crate) fn has_banned(&self, host: &str) -> bool {
-        self.hosts.read().unwrap_or_else(PoisonError::into_inner).contains(host)
+        self.hosts.contains(host)
     }
 
     /// Whether answers are to be judged at all.
@@ -304,8 +301,7 @@ impl Bans {
     ) -> Result<(), PoolError> {
         let words = pool.ban_for(host, batch, Some(self.max_parked)).await?;
         if words.iter().any(|word| matches!(word, HostBan::Banned | HostBan::Known)) {
-            self.hosts.write().unwrap_or_else(PoisonError::into_inner).insert(host.to_owned());
-            self.has_hosts.store(true, Ordering::Relaxed);
+            self.hosts.insert(host);
         }
         for (Ban { member, reason, span }, word) in batch.iter().zip(words) {
             let (proxy, id) = (member::masked(member), member::id(member));
@@ -333,11 +329,9 @@ impl Bans {
     async fn look(&self, pool: &Pool) {
         let mut seen = None;
         loop {
+            self.hosts.begin_look();
             match pool.hosts(&mut seen).await {
-                Ok(Some(hosts)) => {
-                    self.has_hosts.store(!hosts.is_empty(), Ordering::Relaxed);
-                    *self.hosts.write().unwrap_or_else(PoisonError::into_inner) = hosts.into_iter().collect();
-                }
+                Ok(Some(hosts)) => self.hosts.end_look(hosts),
                 Ok(None) => {}
                 Err(error) => tracing::debug!(%error, "could not look which hosts have bans"),
             }
