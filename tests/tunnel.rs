@@ -85,7 +85,8 @@ fn the_last_words_of_a_side_that_has_closed_arrive_though_the_other_goes_on_talk
     let upstream = Upstream::start(|conn| {
         conn.request()?;
         conn.send("HTTP/1.1 200 OK\r\n\r\n")?;
-        conn.send(vec![b'x'; LENGTH])
+        conn.send(vec![b'x'; LENGTH])?;
+        conn.wait_until_acknowledged()
     });
     let gateway = Setup::of([upstream.url()]).start();
     let mut client = gateway.client();
@@ -116,7 +117,7 @@ fn the_last_words_of_a_client_that_has_left_arrive_though_the_other_side_goes_on
     let gateway = Setup::of([upstream.url()]).start();
     let mut client = gateway.client();
     client.connect("origin.test:443");
-    client.send(vec![b'x'; LENGTH]);
+    client.send(vec![b'x'; LENGTH]).wire().wait_until_acknowledged().unwrap();
     drop(client);
     left.send(()).unwrap();
     assert_eq!(all.recv_timeout(PATIENCE), Ok(LENGTH));

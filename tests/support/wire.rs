@@ -5,6 +5,8 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use super::gateway::eventually;
+
 /// Long enough for a loaded machine; a test that waits this long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -134,6 +136,23 @@ impl Wire {
         self.stream.shutdown(Shutdown::Write)
     }
 
+    /// Waits until the peer's side has acknowledged all that was sent: a close cannot lose it any more.
+    ///
+    /// Whoever closes and is then sent something answers with a reset, and forgets what it had not sent yet (RFC 1122 §4.2.2.13).
+    pub(crate) fn wait_until_acknowledged(&self) -> io::Result<()> {
+        let (here, there) = (hex(self.stream.local_addr()?), hex(self.stream.peer_addr()?));
+        eventually(PATIENCE, "the acknowledgment of all", || {
+            // proc_net_tcp(5): number, local and remote address, state, bytes not acknowledged and not read.
+            let sockets = std::fs::read_to_string("/proc/net/tcp").expect("Linux");
+            let mut fields = sockets.lines().map(|line| line.split_whitespace().skip(1));
+            let queues = fields.find_map(|mut fields| {
+                (fields.next()? == here && fields.next()? == there).then(|| fields.nth(1)).flatten()
+            });
+            queues.is_some_and(|queues| queues.starts_with("00000000:"))
+        });
+        Ok(())
+    }
+
     /// Closes with a reset, as a crashed peer does.
     pub(crate) fn reset(self) {
         socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("an open socket");
@@ -260,4 +279,10 @@ impl Wire {
         self.unread.extend_from_slice(&buffer[..read]);
         Ok(read)
     }
+}
+
+/// An address as `/proc/net/tcp` has it.
+fn hex(address: SocketAddr) -> String {
+    let SocketAddr::V4(address) = address else { panic!("{address} is not IPv4") };
+    format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port())
 }
