@@ -15,9 +15,22 @@ use crate::support::wire::PATIENCE;
 /// Soon, on a loaded machine, and long before a drain would be over by itself.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A gateway on a port that is nobody else's when it has stopped listening.
+/// A port that is nobody else's when the gateway has stopped listening.
+fn own_port() -> String {
+    format!("127.0.0.1:{}", free_port(Ipv4Addr::LOCALHOST.into()))
+}
+
 fn on_own_port(upstream: &Upstream) -> Setup {
-    Setup::of([upstream.url()]).listen(format!("127.0.0.1:{}", free_port(Ipv4Addr::LOCALHOST.into())))
+    Setup::of([upstream.url()]).listen(own_port())
+}
+
+/// A gateway that finds SIGHUP as `option` of env(1) leaves it, however the tests were started.
+fn started_with(option: &str, upstream: &Upstream) -> Gateway {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new("env");
+    command.args([option, env!("CARGO_BIN_EXE_evenkeel"), "--listen", &own_port(), "--proxy", &upstream.url()]);
+    command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null()).current_dir(dir.path());
+    Gateway::spawn(command, dir)
 }
 
 /// An upstream proxy that sends half of a body, and the rest when it is told to.
@@ -44,7 +57,7 @@ fn wait_until_draining(gateway: &Gateway) {
 fn a_running_download_is_finished_and_new_clients_are_refused() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let (upstream, go_on) = in_two_halves();
-        let mut gateway = on_own_port(&upstream).start();
+        let mut gateway = started_with("--default-signal=HUP", &upstream);
         let mut client = gateway.client();
         client.send("GET http://origin.test/ HTTP/1.1\r\nHost: h\r\n\r\n");
         client.head();
@@ -172,12 +185,7 @@ fn a_second_signal_ends_it_at_once() {
 #[test]
 fn a_hangup_that_is_ignored_from_the_start_stays_so() {
     let upstream = Upstream::echoing();
-    let dir = tempfile::tempdir().unwrap();
-    let program = env!("CARGO_BIN_EXE_evenkeel");
-    let mut command = Command::new("sh");
-    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", program, "--listen", "127.0.0.1:0", "--proxy"]);
-    command.arg(upstream.url()).env_clear().stdin(Stdio::null()).current_dir(dir.path());
-    let mut gateway = Gateway::spawn(command, dir);
+    let mut gateway = started_with("--ignore-signal=HUP", &upstream);
     let mut client = gateway.client();
     client.connect("origin.test:443");
     gateway.signal(Signal::HUP);
