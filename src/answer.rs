@@ -57,6 +57,8 @@ pub(crate) struct Connection {
     pub(crate) lease: Lease,
     pub(crate) sender: SendRequest<Upload>,
     pub(crate) origin: Origin,
+    /// The answer was one of HTTP/1.0. hyper would send the next request in that version too, and a chunked body not at all.
+    pub(crate) is_old: bool,
 }
 
 impl Answer {
@@ -97,14 +99,17 @@ impl Answer {
 }
 
 impl Content {
-    /// Gives the connection back if nothing more comes on it, and the lease to be ended. Behind trailers nothing does, and nobody asks.
-    fn settle(&mut self, had_trailers: bool) -> Option<Lease> {
+    /// Gives the connection back if nothing more comes on it, and the lease to be ended. `was_last`: as the last frame has shown;
+    /// of a body with a length one knows before.
+    fn settle(&mut self, was_last: bool) -> Option<Lease> {
         let Self::Relayed { body, connection } = self else { return None };
-        if !had_trailers && !body.is_end_stream() {
+        if !was_last && !body.is_end_stream() {
             return None;
         }
-        let Connection { worker, upstream, lease, sender, origin } = connection.take()?;
-        worker.upstreams.keep_sender(&upstream, sender, origin);
+        let Connection { worker, upstream, lease, sender, origin, is_old } = connection.take()?;
+        if !is_old {
+            worker.upstreams.keep_sender(&upstream, sender, origin);
+        }
         Some(lease)
     }
 }
@@ -151,8 +156,8 @@ impl Body for Answer {
                 *beginning = None;
             }
         }
-        let had_trailers = matches!(&frame, Some(Ok(frame)) if frame.is_trailers());
-        match content.settle(had_trailers) {
+        let was_last = frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers));
+        match content.settle(was_last) {
             Some(mut lease) if lease.is_counted() => {
                 let end = Box::pin(async move { lease.end().await });
                 *last = Some(Box::new(Last { frame, end }));

@@ -195,7 +195,7 @@ async fn relay(
     let beginning = attempts.judge(&upstream, to, head.status.as_u16(), framing, |name, is_such| {
         head.headers.get_all(name).iter().any(|value| is_such(value.as_bytes()))
     });
-    head.version = Version::HTTP_11;
+    let is_old = std::mem::replace(&mut head.version, Version::HTTP_11) < Version::HTTP_11;
     head.headers =
         headers::of_response(head.headers, attempts.method, head.status, body.size_hint().exact(), is_switching);
     attempts.sign(&mut head.headers, &upstream);
@@ -216,6 +216,7 @@ async fn relay(
             lease: attempts.take_lease(),
             sender: connection,
             origin,
+            is_old,
         };
         let states_length = head.headers.contains_key(hyper::header::CONTENT_LENGTH);
         if states_length {

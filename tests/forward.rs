@@ -446,6 +446,39 @@ fn one_upstream_connection_serves_one_request_after_another() {
 }
 
 #[test]
+fn an_upstream_connection_serves_on_however_its_answers_end() {
+    let chunked = |trailers| format!("Transfer-Encoding: chunked\r\n\r\n4\r\nfine\r\n0\r\n{trailers}\r\n");
+    for ending in ["Content-Length: 4\r\n\r\nfine".to_owned(), chunked(""), chunked("X: y\r\n")] {
+        for (method, body) in [("GET", "\r\n"), ("POST", "Content-Length: 4\r\n\r\nbody")] {
+            let upstream = Upstream::answering(format!("HTTP/1.1 200 OK\r\n{ending}"));
+            let gateway = Setup::of([upstream.url()]).set("gateway.threads", 1).start();
+            for _ in 0..3 {
+                let request = format!("{method} http://origin.test/ HTTP/1.1\r\nHost: h\r\n{body}");
+                assert_eq!(gateway.client().send(request).response().text(), "fine");
+            }
+            assert_eq!((upstream.requests().len(), upstream.connections()), (3, 1), "{method} {ending:?}");
+        }
+    }
+}
+
+/// A chunked one cannot be said in HTTP/1.0, and whoever speaks that on a connection leaves it out.
+#[test]
+fn an_upload_arrives_whole_behind_an_answer_of_http_1_0() {
+    let upstream = Upstream::answering("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 4\r\n\r\nfine");
+    let gateway = Setup::of([upstream.url()]).set("gateway.threads", 1).start();
+    let mut client = gateway.client();
+    for framing in
+        ["Content-Length: 4\r\n\r\nbody", "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"].repeat(2)
+    {
+        client.send(format!("PUT http://origin.test/ HTTP/1.1\r\nHost: h\r\n{framing}"));
+        assert_eq!(client.response().text(), "fine");
+    }
+    let requests = upstream.requests();
+    assert!(requests.iter().all(|request| request.head.line().ends_with("/ HTTP/1.1") && request.body == b"body"));
+    assert_eq!(requests.len(), 4);
+}
+
+#[test]
 fn an_upstream_connection_is_not_kept_longer_than_its_idle_timeout() {
     let upstream = Upstream::ok("fine");
     let gateway = Setup::of([upstream.url()]).set("upstream.idle_timeout", "100ms").start();
