@@ -18,12 +18,12 @@
 use std::net::Ipv4Addr;
 
 use super::options::Options;
-use super::{Member, Name, chain, kind};
+use super::{MAX_HOPS, Member, Name, chain, kind};
 
 const MASK: &str = "***";
 /// Of a user name, in bytes.
 const USER_SHOWN: usize = 64;
-/// In all, in characters.
+/// Of a hop, in characters. There are [`MAX_HOPS`] hops at most.
 const SHOWN: usize = 200;
 /// What ends an authority.
 const AFTER: [u8; 3] = *b"/?#";
@@ -65,7 +65,11 @@ fn hide_hops(text: &[u8], shown: Shown) -> String {
             hide(hop.as_bytes(), shown)
         }
     };
-    (0..hops.len()).map(hide_hop).collect::<Vec<_>>().join("|")
+    let mut shown = (0..hops.len().min(MAX_HOPS)).map(hide_hop).collect::<Vec<_>>().join("|");
+    if hops.len() > MAX_HOPS {
+        shown.push_str("|…");
+    }
+    shown
 }
 
 /// Whether a hop ends in what can only be meant as a port. In front of another hop a `user:12345` may be the beginning of a
@@ -394,6 +398,8 @@ mod tests {
         }
         let endless = masked(&[b'a'; 4096]);
         assert_eq!((endless.chars().count(), endless.chars().last()), (SHOWN + 1, Some('…')));
+        let endless = masked("http://10.0.0.1:1|".repeat(1000).as_bytes());
+        assert_eq!(endless, "http://10.0.0.1:1|".repeat(MAX_HOPS) + "…");
     }
 
     #[test]
