@@ -86,6 +86,11 @@ pub fn read_request(bytes: &[u8], pseudonym: Option<&str>, member: &Member, via:
     }
 }
 
+/// `head::lower_version`.
+pub fn lower_version(bytes: &mut [u8]) {
+    head::lower_version(bytes);
+}
+
 /// What becomes of a request without a body when hyper has read it: `target::read`, `headers::of_request`,
 /// `headers::has_been_through`.
 pub fn read_by_hyper(

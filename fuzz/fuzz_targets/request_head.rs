@@ -28,7 +28,9 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(!matches!(lenient, Read::Whole(_)), "a whole head is waited for");
             return;
         }
-        Request::Unusual | Request::Refused | Request::Later => return,
+        Request::Unusual => return,
+        Request::Refused => return check_refused(bytes, &lenient),
+        Request::Later => return check_later(bytes),
     };
     let asked = lenient.whole().expect("a whole head");
     assert_eq!(plain.length, asked.length, "two readers, two ends");
@@ -54,6 +56,27 @@ fuzz_target!(|bytes: &[u8]| {
     let own = b"Proxy-Authorization: Basic b3duOnBhc3M=\r\nVia: 1.1 evenkeel-0123456789abcdef\r\n\r\n";
     assert_eq!(signed.head, [common, own].concat());
 });
+
+/// What is refused at once is ambiguous, too long, of another major version, or for a host with escapes.
+fn check_refused(bytes: &[u8], lenient: &Read<Head<'_>>) {
+    let is_of_another_version = bytes.windows(7).any(|word| word.starts_with(b" HTTP/") && word[6] != b'1');
+    let Read::Whole(head) = lenient else { return assert!(is_of_another_version, "nothing is wrong here") };
+    let lengths = head.values("content-length");
+    let is_ambiguous = !lengths.is_empty() && !head.values("transfer-encoding").is_empty();
+    let is_too_long = lengths.iter().any(|digits| digits.len() >= 20);
+    assert!(is_of_another_version || is_ambiguous || is_too_long || head.line.contains(&b'%'), "nothing is wrong here");
+}
+
+/// A later minor version is read as HTTP/1.1, once.
+fn check_later(bytes: &[u8]) {
+    let mut lowered = bytes.to_vec();
+    internals::lower_version(&mut lowered);
+    let changed: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != lowered[at]).collect();
+    let [minor] = changed[..] else { panic!("{changed:?} are changed") };
+    assert!(bytes[..minor].ends_with(b" HTTP/1.") && bytes[minor].is_ascii_digit() && lowered[minor] == b'1');
+    let again = internals::read_request(&lowered, Some(PSEUDONYM), &PLAIN, None);
+    assert!(!matches!(again, Request::Later), "it is of a later version for ever");
+}
 
 /// However the head arrives and whatever follows it, it is the same; before its last byte it is none.
 fn check_pieces(head: &[u8], plain: &Plain) {
@@ -92,6 +115,8 @@ fn check_head(asked: &Head<'_>, plain: &Plain) {
         let path = target.strip_prefix("http://").and_then(|rest| rest.strip_prefix(to)).expect("absolute-form");
         assert!(path.starts_with('/') || (path.is_empty() && method == "OPTIONS"), "no path");
         let asked_path = asked_target.strip_prefix("http://").and_then(|rest| rest.strip_prefix(to)).unwrap();
+        // An empty port stays here.
+        let asked_path = asked_path.strip_prefix(':').unwrap_or(asked_path);
         assert_eq!(path.strip_prefix('/').unwrap_or(path), asked_path.strip_prefix('/').unwrap_or(asked_path));
     }
 

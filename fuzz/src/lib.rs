@@ -58,8 +58,8 @@ impl<'a> Head<'a> {
     }
 
     /// Reads a trailer section off the front of `bytes`.
-    pub fn read_trailers(bytes: &'a [u8], lines: Lines) -> Read<Self> {
-        fields(bytes, 0, b"", lines)
+    pub fn read_trailers(bytes: &'a [u8]) -> Read<Self> {
+        fields(bytes, 0, b"", Lines::Strict)
     }
 
     /// All values of a field.
@@ -144,34 +144,46 @@ pub fn is_token(text: &[u8]) -> bool {
 pub struct Chunks<'a> {
     /// What the chunks hold.
     pub data: Vec<u8>,
+    /// The chunks with their size lines, up to the trailer section: no blanks behind a size, and one zero at most in front.
+    pub clean: Vec<u8>,
+    /// The longest of those lines, as it came, without its end.
+    pub longest_line: usize,
     /// The trailer section.
     pub trailers: Head<'a>,
-    /// The chunks with their size lines, up to the trailer section.
-    pub before_trailers: usize,
     /// Up to and including the last empty line.
     pub length: usize,
 }
 
 impl<'a> Chunks<'a> {
-    /// Reads a chunked body off the front of `bytes`. `lines`: of the trailer section; those of the chunks are strict.
-    pub fn read(bytes: &'a [u8], lines: Lines) -> Read<Self> {
-        let (mut at, mut data) = (0, Vec::new());
+    /// Reads a chunked body off the front of `bytes`. Every line of it ends in CRLF.
+    pub fn read(bytes: &'a [u8]) -> Read<Self> {
+        let (mut at, mut longest_line) = (0, 0);
+        let (mut data, mut clean) = (Vec::new(), Vec::new());
         loop {
             let size_line = match line(bytes, &mut at, Lines::Strict) {
                 Read::Whole(text) => text,
                 Read::Partial => return Read::Partial,
                 Read::Broken => return Read::Broken,
             };
-            let digits = size_line.split(|&b| b == b';').next().unwrap_or_default();
-            let fits = (1..=16).contains(&digits.len()) && digits.iter().all(u8::is_ascii_hexdigit);
-            let size = from_utf8(digits).ok().filter(|_| fits).and_then(|text| u64::from_str_radix(text, 16).ok());
-            match size {
-                None => return Read::Broken,
-                Some(0) => break,
-                Some(size) if size > (bytes.len() - at) as u64 => return Read::Partial,
-                Some(size) => {
-                    data.extend_from_slice(&bytes[at..at + size as usize]);
-                    at += size as usize;
+            longest_line = longest_line.max(size_line.len());
+            let (size, extension) =
+                size_line.split_at(size_line.iter().position(|&b| b == b';').unwrap_or(size_line.len()));
+            let digits = from_utf8(size).unwrap_or_default().trim_end_matches([' ', '\t']);
+            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return Read::Broken;
+            }
+            let significant = digits.trim_start_matches('0');
+            let zero = if significant.len() < digits.len() { "0" } else { "" };
+            clean.extend_from_slice(&[zero.as_bytes(), significant.as_bytes(), extension, b"\r\n"].concat());
+            match u64::from_str_radix(digits, 16) {
+                Err(_) => return Read::Broken,
+                Ok(0) => break,
+                Ok(size) if size > (bytes.len() - at) as u64 => return Read::Partial,
+                Ok(size) => {
+                    let chunk = &bytes[at..at + size as usize];
+                    data.extend_from_slice(chunk);
+                    clean.extend_from_slice(chunk);
+                    at += chunk.len();
                 }
             }
             match &bytes[at..] {
@@ -179,10 +191,11 @@ impl<'a> Chunks<'a> {
                 [] | [b'\r'] => return Read::Partial,
                 _ => return Read::Broken,
             }
+            clean.extend_from_slice(b"\r\n");
         }
-        match Head::read_trailers(&bytes[at..], lines) {
+        match Head::read_trailers(&bytes[at..]) {
             Read::Whole(trailers) => {
-                Read::Whole(Self { data, before_trailers: at, length: at + trailers.length, trailers })
+                Read::Whole(Self { data, clean, longest_line, length: at + trailers.length, trailers })
             }
             Read::Partial => Read::Partial,
             Read::Broken => Read::Broken,
@@ -276,11 +289,15 @@ mod tests {
     #[test]
     fn a_chunked_body_ends_behind_its_trailers() {
         let body = b"5;x=y\r\nHELLO\r\nA\r\n0123456789\r\n0\r\nA: b\r\n\r\nX";
-        let chunks = Chunks::read(body, Lines::Strict).whole().unwrap();
+        let chunks = Chunks::read(body).whole().unwrap();
         assert_eq!((&chunks.data[..], chunks.length), (&b"HELLO0123456789"[..], body.len() - 1));
-        assert_eq!(Chunks::read(b"5\r\nHELLOX\r\n", Lines::Lenient), Read::Broken);
-        assert_eq!(Chunks::read(b"5\nHELLO\r\n0\r\n\r\n", Lines::Lenient), Read::Broken);
-        assert_eq!(Chunks::read(b"5\r\nHELLO\r\n0\r\n\r", Lines::Lenient), Read::Partial);
+        assert_eq!(chunks.clean, body[..body.len() - b"A: b\r\n\r\nX".len()]);
+        assert_eq!(Chunks::read(b"5\r\nHELLOX\r\n"), Read::Broken);
+        assert_eq!(Chunks::read(b"5\nHELLO\r\n0\r\n\r\n"), Read::Broken);
+        assert_eq!(Chunks::read(b"0\r\nA: b\n\r\n"), Read::Broken);
+        assert_eq!(Chunks::read(b"5\r\nHELLO\r\n0\r\n\r"), Read::Partial);
+        let odd = Chunks::read(b"00000000000000000005 \t;x\r\nHELLO\r\n00\r\n\r\n").whole().unwrap();
+        assert_eq!((&odd.clean[..], odd.longest_line), (&b"05;x\r\nHELLO\r\n0\r\n"[..], 24));
     }
 
     #[test]
