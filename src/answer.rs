@@ -9,15 +9,15 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::client::conn::http1::SendRequest;
 
 use crate::ban::Beginning;
 use crate::client::Client;
+use crate::forward::Speaker;
 use crate::headers;
 use crate::idle::Origin;
 use crate::pool::Lease;
 use crate::record::{Ended, Record, note_bytes};
-use crate::upload::{Source, Upload};
+use crate::upload::Source;
 use crate::upstream::Upstream;
 use crate::worker::Worker;
 
@@ -55,7 +55,7 @@ pub(crate) struct Connection {
     pub(crate) upstream: Arc<Upstream>,
     /// Ends with the exchange.
     pub(crate) lease: Lease,
-    pub(crate) sender: SendRequest<Upload>,
+    pub(crate) speaker: Speaker,
     pub(crate) origin: Origin,
     /// The answer was one of HTTP/1.0. hyper would send the next request in that version too, and a chunked body not at all.
     pub(crate) is_old: bool,
@@ -106,9 +106,9 @@ impl Content {
         if !was_last && !body.is_end_stream() {
             return None;
         }
-        let Connection { worker, upstream, lease, sender, origin, is_old } = connection.take()?;
+        let Connection { worker, upstream, lease, speaker, origin, is_old } = connection.take()?;
         if !is_old {
-            worker.upstreams.keep_sender(&upstream, sender, origin);
+            worker.upstreams.keep_speaker(&upstream, speaker, origin);
         }
         Some(lease)
     }

@@ -14,6 +14,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::config;
 use crate::dial::{self, Deadline};
@@ -38,7 +39,24 @@ const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 /// A response head, and the connection its body is coming on.
 pub(crate) struct Received {
     pub(crate) response: Response<Incoming>,
-    pub(crate) connection: SendRequest<Upload>,
+    pub(crate) connection: Speaker,
+}
+
+/// A connection that hyper speaks on. It is closed with this, whatever is still to be written or waited for: an upload nobody asks
+/// for any more would hold it for ever, or take a piece of the body from the next attempt.
+pub(crate) struct Speaker {
+    sender: SendRequest<Upload>,
+    driver: AbortOnDropHandle<()>,
+}
+
+impl Speaker {
+    pub(crate) fn is_ready(&self) -> bool {
+        self.sender.is_ready()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.sender.is_closed() || self.driver.is_finished()
+    }
 }
 
 /// An attempt that failed.
@@ -52,9 +70,9 @@ pub(crate) struct Missed {
 /// A kept connection on which nothing has come.
 ///
 /// hyper notices what comes when its task has its turn and the runtime has asked the kernel, which may have been an answer ago.
-async fn take_kept(upstreams: &Upstreams, upstream: &Upstream, to: &Authority) -> Option<SendRequest<Upload>> {
+async fn take_kept(upstreams: &Upstreams, upstream: &Upstream, to: &Authority) -> Option<Speaker> {
     loop {
-        let kept = upstreams.take_sender(upstream, &upstream.origin(to))?;
+        let kept = upstreams.take_speaker(upstream, &upstream.origin(to))?;
         // A task of its own: yielding in this one would end with its next wake-up, whatever that is for.
         let _ = tokio::spawn(tokio::task::yield_now()).await;
         if kept.is_ready() {
@@ -85,7 +103,7 @@ pub(crate) async fn send(
     let asked_to_upgrade = request.headers().contains_key(hyper::header::UPGRADE);
     let expects_continue = request.headers().contains_key(hyper::header::EXPECT);
 
-    let answer = connection.try_send_request(request);
+    let answer = connection.sender.try_send_request(request);
     tokio::pin!(answer);
     let mut deadline = Instant::now() + limits.response_timeout;
     let release_at = Instant::now() + CONTINUE_WAIT;
@@ -129,9 +147,9 @@ pub(crate) async fn send(
     }
 }
 
-async fn connect(upstream: &Upstream, to: &Authority, within: Duration) -> Result<SendRequest<Upload>, Failure> {
+async fn connect(upstream: &Upstream, to: &Authority, within: Duration) -> Result<Speaker, Failure> {
     let socket = dial::connect(&upstream.member, to, Deadline::within(within)).await?;
-    let (connection, driver) = http1::Builder::new()
+    let (sender, driver) = http1::Builder::new()
         .preserve_header_case(true)
         // For the fields we add ourselves; every other name is written as the client spelled it.
         .title_case_headers(true)
@@ -140,9 +158,9 @@ async fn connect(upstream: &Upstream, to: &Authority, within: Duration) -> Resul
         .handshake(TokioIo::new(socket))
         .await
         .map_err(|_| Failure::Closed)?;
-    // Ends when the connection does; its errors reach whoever waits for the response.
-    tokio::spawn(async move { driver.with_upgrades().await.ok() });
-    Ok(connection)
+    // Its errors reach whoever waits for the response.
+    let driver = tokio::spawn(async move { driver.with_upgrades().await.unwrap_or_default() });
+    Ok(Speaker { sender, driver: AbortOnDropHandle::new(driver) })
 }
 
 fn failure_of(error: &hyper::Error) -> Failure {

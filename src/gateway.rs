@@ -214,7 +214,7 @@ async fn relay(
             worker: attempts.worker.clone(),
             upstream,
             lease: attempts.take_lease(),
-            sender: connection,
+            speaker: connection,
             origin,
             is_old,
         };

@@ -11,16 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hyper::client::conn::http1::SendRequest;
 use hyper::header::HeaderValue;
 use tokio::time::Instant;
 
+use crate::forward::Speaker;
 use crate::idle::{Idle, Origin};
 use crate::member::{Malformed, Member, Name};
 use crate::stream::Stream;
 use crate::target::Authority;
 use crate::tls;
-use crate::upload::Upload;
 
 /// Members parsed and kept, per generation. Beyond that a member is parsed again, which costs about a microsecond.
 const CACHED: usize = 16 << 10;
@@ -35,7 +34,7 @@ pub(crate) struct Upstream {
     /// For plain requests.
     sockets: Mutex<Idle<Stream>>,
     /// For requests with a body: hyper has spoken on them and goes on doing so.
-    senders: Mutex<Idle<SendRequest<Upload>>>,
+    speakers: Mutex<Idle<Speaker>>,
     /// Whether [`Upstreams::with_idle`] holds it.
     is_listed: AtomicBool,
 }
@@ -130,8 +129,8 @@ impl Upstreams {
     }
 
     /// Likewise one that hyper speaks on.
-    pub(crate) fn take_sender(&self, upstream: &Upstream, origin: &Origin) -> Option<SendRequest<Upload>> {
-        self.take(&upstream.senders, origin, |sender| sender.is_ready())
+    pub(crate) fn take_speaker(&self, upstream: &Upstream, origin: &Origin) -> Option<Speaker> {
+        self.take(&upstream.speakers, origin, |speaker| speaker.is_ready())
     }
 
     /// Keeps a connection whose exchange is over; dropping it closes it.
@@ -140,9 +139,9 @@ impl Upstreams {
     }
 
     /// Likewise one that hyper speaks on.
-    pub(crate) fn keep_sender(&self, upstream: &Arc<Upstream>, sender: SendRequest<Upload>, origin: Origin) {
-        if !sender.is_closed() {
-            self.keep(upstream, &upstream.senders, sender, origin);
+    pub(crate) fn keep_speaker(&self, upstream: &Arc<Upstream>, speaker: Speaker, origin: Origin) {
+        if !speaker.is_closed() {
+            self.keep(upstream, &upstream.speakers, speaker, origin);
         }
     }
 
@@ -170,7 +169,7 @@ impl Upstreams {
             let now = ticks.tick().await;
             lock(&self.with_idle).retain(|upstream| {
                 let stays = self.drop_old(&upstream.sockets, now, |_| true)
-                    | self.drop_old(&upstream.senders, now, |sender| !sender.is_closed());
+                    | self.drop_old(&upstream.speakers, now, |speaker| !speaker.is_closed());
                 upstream.is_listed.store(stays, Ordering::Relaxed);
                 stays
             });
@@ -194,7 +193,7 @@ impl Upstream {
             proxy_status: proxy_status.expect("an id is a token"),
             member,
             sockets: Mutex::new(Idle::new(is_per_origin)),
-            senders: Mutex::new(Idle::new(is_per_origin)),
+            speakers: Mutex::new(Idle::new(is_per_origin)),
             is_listed: AtomicBool::new(false),
         }
     }

@@ -601,6 +601,30 @@ fn a_final_answer_may_come_before_the_upload_is_over() {
     upstream.wait_for_ends(1, Duration::from_secs(3));
 }
 
+#[test]
+fn an_answer_that_ends_an_upload_and_is_no_answer_ends_its_connection() {
+    for answer in [
+        "101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x",
+        "407 Who\r\nContent-Length: 0",
+        "200 OK\r\nTransfer-Encoding: gzip, chunked",
+    ] {
+        let upstream = Upstream::start(move |conn| {
+            conn.request_head()?;
+            conn.exactly(5)?;
+            conn.send(format!("HTTP/1.1 {answer}\r\n\r\n"))?;
+            conn.until_close().map(drop)
+        });
+        let gateway = Setup::of([upstream.url()]).start();
+        let mut client = gateway.client();
+        client.send(
+            "POST http://origin.test/ HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\
+             Content-Length: 10\r\n\r\nfirst",
+        );
+        assert_eq!(client.response().status(), 502);
+        upstream.wait_for_ends(1, PATIENCE);
+    }
+}
+
 /// The rest of an upload is never anything but that, however late it comes.
 #[test]
 fn what_comes_behind_an_early_answer_is_not_taken_for_a_request() {

@@ -1,10 +1,12 @@
 //! Further attempts: through which members, how many, and when there must be none.
 
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::support::gateway::{KEY, Setup, with_both_stores};
 use crate::support::redis::Redis;
 use crate::support::upstream::{Refusing, Unreachable, Upstream};
+use crate::support::wire::{PATIENCE, Wire};
 
 const POST: &str = "POST http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody";
 
@@ -181,6 +183,39 @@ fn a_replayed_body_keeps_its_trailers() {
     for request in sent {
         assert_eq!((&request.body[..], &*request.trailers.to_lowercase()), (&b"body"[..], "x-sum: 4\r\n"));
     }
+}
+
+/// The first member has read some of the body, and would go on reading.
+#[test]
+fn an_upload_that_goes_on_through_another_member_loses_nothing() {
+    let rejecting = Upstream::start(|conn| {
+        conn.request_head()?;
+        conn.until(b"first")?;
+        conn.send("HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n")?;
+        conn.until_close().map(drop)
+    });
+    let (taken, bodies) = mpsc::channel();
+    let taken = Mutex::new(taken);
+    let accepting = Upstream::start(move |conn| {
+        let Some(head) = conn.request_head()? else { return Ok(()) };
+        let _ = taken.lock().unwrap().send(Wire::request(conn, head)?.body);
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine")
+    });
+    let redis = Redis::start();
+    redis.cmd(&["ZADD", KEY, "0", &rejecting.url(), "1", &accepting.url()]);
+    let gateway = Setup::of([""; 0]).redis(&redis).start();
+    let mut client = gateway.client();
+    client.send("PUT http://origin.test/ HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n");
+    accepting.wait_for_requests(1);
+    let mut body = b"first".to_vec();
+    for i in 0..100 {
+        let chunk = format!("{i:05}").repeat(1000);
+        client.send(format!("1388\r\n{chunk}\r\n"));
+        body.extend(chunk.as_bytes());
+    }
+    assert_eq!(client.send("0\r\n\r\n").response().text(), "fine");
+    assert!(bodies.recv_timeout(PATIENCE).unwrap() == body, "a piece went to the other member");
+    rejecting.wait_for_ends(1, PATIENCE);
 }
 
 /// Serves each connection's first request; a second one on it is read, and the connection closed without an answer.
