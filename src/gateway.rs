@@ -81,6 +81,9 @@ async fn exchange(
     if headers::hops_left(&head.method, &head.headers) == Some(0) {
         return Ok(answer_as_last(worker, client, head, source, record).await);
     }
+    if target::omits_path(&head.method, &head.uri) {
+        return Err(Failure::BadRequest("OPTIONS without a path and with a body cannot be forwarded").into());
+    }
     forward(worker, client, head, source, wishes, &to, record).await
 }
 
@@ -146,7 +149,7 @@ async fn forward(
         let via = worker.via();
         let credentials = upstream.member.proxy_authorization();
         *request.headers_mut() = headers::of_request(&head.headers, wishes, &to.text, credentials, via);
-        if let Some(left) = headers::hops_left(&head.method, &head.headers) {
+        if let Some(left) = headers::hops_left(&head.method, request.headers()) {
             request.headers_mut().insert(MAX_FORWARDS, HeaderValue::from(left.saturating_sub(1)));
         }
         if wishes.expects_continue {

@@ -130,10 +130,19 @@ pub(crate) fn of_request(
     fields
 }
 
-/// How many proxies a TRACE or OPTIONS may still pass, this one included, if it says so (RFC 9110 §7.6.2).
+/// How many proxies a request may still pass, this one included, if it says so and counts them (RFC 9110 §7.6.2).
 pub(crate) fn hops_left(method: &Method, fields: &HeaderMap) -> Option<u64> {
-    let stated = fields.get(MAX_FORWARDS).filter(|_| matches!(*method, Method::TRACE | Method::OPTIONS))?;
-    stated.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
+    fields.get(MAX_FORWARDS).filter(|_| counts_hops(method.as_str())).and_then(|stated| read_hops(stated.as_bytes()))
+}
+
+/// Whether a request of this method counts the proxies on its way.
+pub(crate) fn counts_hops(method: &str) -> bool {
+    matches!(method, "TRACE" | "OPTIONS")
+}
+
+/// A number in `Max-Forwards`; what is none is not counted.
+pub(crate) fn read_hops(stated: &[u8]) -> Option<u64> {
+    std::str::from_utf8(stated).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
 }
 
 /// The fields of a response as they go to the client.

@@ -46,9 +46,6 @@ pub(crate) fn read(method: &Method, uri: &Uri, version: Version, headers: &Heade
             _ => Err(Failure::BadRequest("CONNECT takes host:port and no body (RFC 9110 section 9.3.6)")),
         };
     }
-    if omits_path(method, uri) {
-        return Err(Failure::BadRequest("OPTIONS without a path and with a body cannot be forwarded"));
-    }
     let authority = uri.authority().ok_or(Failure::BadRequest(ORIGIN_FORM))?;
     match uri.scheme_str() {
         Some("http" | "ws") => Authority::parse(authority.as_str(), Some(80)),
@@ -201,7 +198,6 @@ mod tests {
         for uri in ["/", "*", "http://u:p@h/", "http://h:80@evil/", "http://h:0/", "https://h/", "ftp://h/", "h:80"] {
             assert!(target(Method::GET, uri).is_err(), "{uri}");
         }
-        assert!(target(Method::OPTIONS, "http://h").is_err(), "a path would be added");
         for text in [
             "h",
             "h:0",

@@ -779,20 +779,27 @@ fn max_forwards_is_counted_down_and_ends_here_at_nothing() {
     let upstream = Upstream::ok("ok");
     let gateway = Setup::of([upstream.url()]).start();
     let mut client = gateway.client();
-    let mut ask = |method: &str, hops: &str, body: &str| {
+    let mut ask_of = |target: &str, method: &str, hops: &str, body: &str| {
         let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
         let fields = "Host: h\r\nX-Kept: yes\r\nCookie: s3cret\r\nProxy-Authorization: Basic s3cret\r\n";
-        let request =
-            format!("{method} http://origin.test/a HTTP/1.1\r\n{fields}{length}Max-Forwards: {hops}\r\n\r\n{body}");
+        let request = format!("{method} {target} HTTP/1.1\r\n{fields}{length}Max-Forwards: {hops}\r\n\r\n{body}");
         client.send(request).response_to(method)
     };
+    // The server as a whole.
+    let answer = ask_of("http://origin.test", "OPTIONS", "0", "");
+    assert_eq!((answer.status(), answer.text()), (200, ""));
+    assert!(upstream.requests().is_empty());
+    assert_eq!(ask_of("http://origin.test", "OPTIONS", "7", "").text(), "ok");
+    let sent = upstream.request().head;
+    assert_eq!((sent.line(), sent.field("Max-Forwards")), ("OPTIONS http://origin.test HTTP/1.1", Some("6")));
+    let mut ask = |method: &str, hops: &str, body: &str| ask_of("http://origin.test/a", method, hops, body);
     let trace = ask("TRACE", "0", "");
     assert_eq!((trace.status(), trace.field("Content-Type")), (200, Some("message/http")));
     assert!(trace.text().starts_with("TRACE http://origin.test/a HTTP/1.1\r\n"), "{}", trace.text());
     assert!(trace.text().contains("yes") && !trace.text().contains("s3cret"), "{}", trace.text());
     let options = ask("OPTIONS", "0", "a body");
     assert_eq!((options.status(), options.text()), (200, ""));
-    assert!(upstream.requests().is_empty());
+    assert_eq!(upstream.requests().len(), 1);
     for (method, hops, left) in
         [("TRACE", "5", "4"), ("OPTIONS", "1", "0"), ("OPTIONS", "many", "many"), ("GET", "0", "0")]
     {

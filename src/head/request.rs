@@ -7,6 +7,7 @@ use hyper::header::HeaderValue;
 
 use super::{FEW_FIELDS, Known, MAX_FIELDS, Options, field, is_transfer_encoding, read_length};
 use crate::error::Failure;
+use crate::headers;
 use crate::member::{Address, Member};
 use crate::target::{self, Authority};
 
@@ -194,11 +195,7 @@ fn rewrite(head: &httparse::Request<'_, '_>, pseudonym: Option<&str>) -> Option<
     if head.version? == 0 && !is_connect {
         return None;
     }
-    // Those count the proxies on their way (RFC 9110 §7.6.2).
-    let counts_hops = matches!(method, "TRACE" | "OPTIONS");
-    if counts_hops && head.headers.iter().any(|line| line.name.eq_ignore_ascii_case("max-forwards")) {
-        return None;
-    }
+    let hops_left = if headers::counts_hops(method) { hops_left(head)? } else { None };
     let connection = Options::of(head.headers);
     let (mut host, mut states_length) = (None, false);
     let mut reports = Vec::new();
@@ -243,7 +240,10 @@ fn rewrite(head: &httparse::Request<'_, '_>, pseudonym: Option<&str>) -> Option<
             Known::HopByHop | Known::Unusual | Known::Report => {}
             // Framing is not the Connection field's to drop.
             known if known != Known::Body && connection.name(line.name) => {}
-            _ => field(&mut bytes, line.name, line.value),
+            _ => match hops_left.filter(|_| is_max_forwards(line)) {
+                Some(left) => field(&mut bytes, line.name, left.to_string().as_bytes()),
+                None => field(&mut bytes, line.name, line.value),
+            },
         }
     }
     let has_been_here = pseudonym.is_some_and(|pseudonym| {
@@ -261,6 +261,21 @@ fn rewrite(head: &httparse::Request<'_, '_>, pseudonym: Option<&str>) -> Option<
         has_been_here,
         reports,
     })
+}
+
+/// How many more proxies the next one may forward to (RFC 9110 §7.6.2); `None`: where it ends here, or could be read in two ways.
+fn hops_left(head: &httparse::Request<'_, '_>) -> Option<Option<u64>> {
+    let mut stated =
+        head.headers.iter().filter(|line| is_max_forwards(line)).map(|line| headers::read_hops(line.value));
+    match (stated.next(), stated.next()) {
+        (_, Some(_)) => None,
+        (Some(Some(hops)), None) => hops.checked_sub(1).map(Some),
+        (Some(None) | None, None) => Some(None),
+    }
+}
+
+fn is_max_forwards(line: &httparse::Header<'_>) -> bool {
+    line.name.eq_ignore_ascii_case("max-forwards")
 }
 
 /// To hyper that is no request at all.
@@ -321,6 +336,22 @@ mod tests {
         assert_eq!(line("OPTIONS", "http://h:8001"), "OPTIONS http://h:8001 HTTP/1.1");
         assert_eq!(line("OPTIONS", "http://h/"), "OPTIONS http://h/ HTTP/1.1");
         assert_eq!(line("CONNECT", "[2001:db8::1]:443"), "CONNECT [2001:db8::1]:443 HTTP/1.1");
+    }
+
+    #[test]
+    fn proxies_are_counted_where_they_are_to_be() {
+        for (line, stated, left) in [
+            ("OPTIONS http://h", "Max-Forwards: 5", Some("Max-Forwards: 4")),
+            ("TRACE http://h/", "MAX-forwards:  01", Some("MAX-forwards: 0")),
+            ("OPTIONS http://h/", "Max-Forwards: many", Some("Max-Forwards: many")),
+            ("GET http://h/", "Max-Forwards: 0", Some("Max-Forwards: 0")),
+            ("OPTIONS http://h", "Max-Forwards: 0", None),
+            ("OPTIONS http://h", "Max-Forwards: 5\r\nMax-Forwards: 3", None),
+        ] {
+            let sent = request(&format!("{line} HTTP/1.1\r\nHost: h\r\n{stated}\r\n\r\n"));
+            let expected = left.map(|left| format!("{line} HTTP/1.1\r\nHost: h\r\n{left}\r\n"));
+            assert_eq!(sent.map(|(bytes, _)| bytes), expected, "{line} {stated}");
+        }
     }
 
     #[test]
