@@ -71,7 +71,7 @@ async fn exchange(
     record: &mut Option<Box<Record>>,
 ) -> Result<Response<Answer>, Failed> {
     let to = target::read(&head.method, &head.uri, head.version, &head.headers)?;
-    let wishes = Wishes::of(&head.headers)?;
+    let wishes = Wishes::of(head.version, &head.headers)?;
     if let Some(record) = record {
         record.target = to.to_string();
     }

@@ -53,7 +53,7 @@ impl Wishes {
     /// # Errors
     /// [`Failure::BadRequest`] when the framing could be read in two ways: hyper accepts lists of codings that
     /// end in `chunked`, while the next parser might stop at the first (RFC 9112 §6.1, §7.1).
-    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Failure> {
+    pub(crate) fn of(version: Version, headers: &HeaderMap) -> Result<Self, Failure> {
         let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
         let chunked = match (codings.next(), codings.next()) {
             (None, _) => false,
@@ -61,7 +61,9 @@ impl Wishes {
             _ => return Err(Failure::BadRequest("Transfer-Encoding must be exactly chunked")),
         };
         let upgrade = headers.get(UPGRADE).is_some_and(|protocol| {
-            names_connection_option(headers, "upgrade")
+            // In HTTP/1.0 nothing is to be upgraded (RFC 9110 §7.8).
+            version >= Version::HTTP_11
+                && names_connection_option(headers, "upgrade")
                 && !tokens(protocol)
                     .any(|t| t.eq_ignore_ascii_case(b"h2c") || t[..4.min(t.len())].eq_ignore_ascii_case(b"http"))
         });
@@ -274,7 +276,7 @@ mod tests {
 
     fn request(lines: &[(&'static str, &'static str)]) -> Vec<String> {
         let head = map(lines);
-        let wishes = Wishes::of(&head).unwrap();
+        let wishes = Wishes::of(Version::HTTP_11, &head).unwrap();
         let credentials = HeaderValue::from_static("Basic dTpw");
         text(&of_request(&head, wishes, &HeaderValue::from_static("origin.test"), Some(&credentials), None))
     }
@@ -307,6 +309,9 @@ mod tests {
         assert_eq!(sent[1..3], ["connection: Upgrade", "upgrade: websocket"]);
         let sent = request(&[("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c"), ("http2-settings", "AA")]);
         assert_eq!(sent, ["host: origin.test", "proxy-authorization: Basic dTpw"]);
+        let websocket = map(&[("connection", "Upgrade"), ("upgrade", "websocket")]);
+        assert!(Wishes::of(Version::HTTP_11, &websocket).unwrap().upgrade);
+        assert!(!Wishes::of(Version::HTTP_10, &websocket).unwrap().upgrade);
     }
 
     #[test]
@@ -322,9 +327,9 @@ mod tests {
             &[("transfer-encoding", "identity"), ("transfer-encoding", "chunked")],
             &[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")],
         ] {
-            assert!(Wishes::of(&map(lines)).is_err(), "{lines:?}");
+            assert!(Wishes::of(Version::HTTP_11, &map(lines)).is_err(), "{lines:?}");
         }
-        assert!(Wishes::of(&map(&[("transfer-encoding", "Chunked")])).unwrap().chunked);
+        assert!(Wishes::of(Version::HTTP_11, &map(&[("transfer-encoding", "Chunked")])).unwrap().chunked);
     }
 
     #[test]

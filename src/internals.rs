@@ -99,7 +99,7 @@ pub fn read_by_hyper(
     pseudonym: &str,
 ) -> Option<(Authority, HeaderMap, bool)> {
     let to = target::read(method, uri, version, fields).ok()?;
-    let sent = headers::of_request(fields, headers::Wishes::of(fields).ok()?, &to.text, None, None);
+    let sent = headers::of_request(fields, headers::Wishes::of(version, fields).ok()?, &to.text, None, None);
     Some((to.into(), sent, headers::has_been_through(fields, pseudonym)))
 }
 

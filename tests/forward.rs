@@ -733,6 +733,19 @@ fn a_refused_upgrade_is_an_ordinary_answer() {
     }
 }
 
+/// RFC 9110 §7.8.
+#[test]
+fn nothing_is_upgraded_for_an_http_1_0_client() {
+    let upstream = Upstream::ok("fine");
+    let gateway = Setup::of([upstream.url()]).start();
+    let mut client = gateway.client();
+    client.send(
+        "GET http://origin.test/ HTTP/1.0\r\nHost: h\r\nConnection: keep-alive, upgrade\r\nUpgrade: websocket\r\n\r\n",
+    );
+    assert_eq!(client.response().text(), "fine");
+    assert_eq!(upstream.request().head.text(), "GET http://origin.test/ HTTP/1.1\r\nHost: origin.test\r\n\r\n");
+}
+
 #[test]
 fn heads_as_large_as_real_pages_send_them_pass_both_ways() {
     let cookies: String = (0..50).map(|i| format!("Set-Cookie: c{i}={}\r\n", "x".repeat(1000))).collect();
