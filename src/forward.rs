@@ -140,7 +140,7 @@ pub(crate) async fn send(
         StatusCode::SWITCHING_PROTOCOLS if !asked_to_upgrade || !body.is_finished() => {
             Err(missed(Failure::Nonsense, Progress::Sent))
         }
-        _ if headers::is_coded_oddly(response.version(), response.headers()) => {
+        _ if headers::is_framed_oddly(response.version(), response.headers()) => {
             Err(missed(Failure::Nonsense, Progress::Sent))
         }
         _ => Ok(Received { response, connection }),

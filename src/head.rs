@@ -9,7 +9,9 @@ mod request;
 mod response;
 
 pub(crate) use request::{Length, Plain, Request, connect, length_of, lower_version, read_request};
-pub(crate) use response::{ESTABLISHED, Framing, Nonsense, Response, has_field, read_response, read_trailers};
+pub(crate) use response::{
+    ESTABLISHED, Framing, Nonsense, Response, has_field, read_response, read_trailers, same_length,
+};
 
 /// Header fields in one head, either way. hyper's own limit of 100 refuses pages that exist.
 pub(crate) const MAX_FIELDS: usize = 1024;

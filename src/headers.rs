@@ -16,6 +16,7 @@ use hyper::header::{
 use hyper::{Method, StatusCode, Version};
 
 use crate::error::Failure;
+use crate::head::{Nonsense, same_length};
 
 /// Fields that are about one connection whether or not `Connection` names them (RFC 9110 §7.6.1), and those
 /// about the proxy next to it (§11.7). `HTTP2-Settings` belongs to the retired h2c upgrade (RFC 9113 §3.1).
@@ -163,11 +164,10 @@ pub(crate) fn of_response(
         upstream.remove(CONTENT_LENGTH);
     }
     let bodiless = method == Method::HEAD || status == StatusCode::NOT_MODIFIED;
+    let length = if bodiless { stated_length(&upstream).ok().flatten() } else { length };
     let one_length = upstream.get_all(CONTENT_LENGTH).iter().count() <= 1 && !upstream.contains_key(TRANSFER_ENCODING);
     if one_length && !upstream.keys().any(|name| is_hop_by_hop(&upstream, name)) {
-        if !bodiless {
-            normalise_length(&mut upstream, length);
-        }
+        normalise_length(&mut upstream, length);
         return upstream;
     }
     let mut fields = HeaderMap::with_capacity(upstream.keys_len() + 1);
@@ -190,9 +190,7 @@ pub(crate) fn of_response(
             }
         }
     }
-    if !bodiless {
-        normalise_length(&mut fields, length);
-    }
+    normalise_length(&mut fields, length);
     fields
 }
 
@@ -212,14 +210,21 @@ pub(crate) fn expects_continue(headers: &HeaderMap) -> bool {
 }
 
 /// Whether a response has any transfer coding but exactly `chunked`, the only one that can be taken off here and put on again
-/// (RFC 9112 §6.1); in HTTP/1.0 there is none at all.
-pub(crate) fn is_coded_oddly(version: Version, headers: &HeaderMap) -> bool {
+/// (RFC 9112 §6.1), in HTTP/1.0 any at all, or a length that is none: of a body that does not follow hyper reads none.
+pub(crate) fn is_framed_oddly(version: Version, headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-    match (codings.next(), codings.next()) {
+    let is_coded_oddly = match (codings.next(), codings.next()) {
         (None, _) => false,
         (Some(coding), None) => version < Version::HTTP_11 || !coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
         _ => true,
-    }
+    };
+    is_coded_oddly || stated_length(headers).is_err()
+}
+
+/// What `Content-Length` says, in however many lines.
+fn stated_length(headers: &HeaderMap) -> Result<Option<u64>, Nonsense> {
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    lines.try_fold(None, |before, line| same_length(before, line.as_bytes()).map(Some))
 }
 
 fn normalise_length(fields: &mut HeaderMap, length: Option<u64>) {
@@ -334,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_response_coding_is_chunked_or_odd() {
-        let odd = |version, lines: &[(&'static str, &'static str)]| is_coded_oddly(version, &map(lines));
+        let odd = |version, lines: &[(&'static str, &'static str)]| is_framed_oddly(version, &map(lines));
         assert!(!odd(Version::HTTP_11, &[]) && !odd(Version::HTTP_11, &[("transfer-encoding", "CHUNKED")]));
         for value in ["gzip", "gzip, chunked", "chunked,", "identity", ""] {
             assert!(odd(Version::HTTP_11, &[("transfer-encoding", value)]), "{value}");

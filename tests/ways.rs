@@ -109,6 +109,11 @@ fn a_head_is_the_same_answer_or_failure_on_both_ways() {
         "HTTP/1.1 205 Reset\r\nContent-Length: 0\r\n\r\n",
         "HTTP/1.1 304 Same\r\nContent-Length: 5\r\nETag: \"a\"\r\n\r\n",
         "HTTP/1.1 304 Same\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 304 Same\r\nContent-Length: 0x5\r\n\r\n",
+        "HTTP/1.1 304 Same\r\nContent-Length: \r\n\r\n",
+        "HTTP/1.1 304 Same\r\nContent-Length: 5, 6\r\n\r\n",
+        "HTTP/1.1 304 Same\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        "HTTP/1.1 204 None\r\nContent-Length: -5\r\n\r\n",
     ];
     check_all(heads.iter().map(String::as_str).chain(lines).map(|head| (head, "HELLO")));
 }

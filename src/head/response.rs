@@ -141,14 +141,7 @@ fn framing(
             }
             continue;
         }
-        // `5, 5` is what two lines of 5 may be joined to (RFC 9110 §8.6).
-        for text in line.value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
-            let value = read_length(text).ok_or(Nonsense)?;
-            if length.is_some_and(|length| length != value) {
-                return Err(Nonsense);
-            }
-            length = Some(value);
-        }
+        length = Some(same_length(length, line.value)?);
     }
     let framing = match (status, length) {
         (100..=199 | 204 | 304, _) => Framing::Nothing,
@@ -158,6 +151,15 @@ fn framing(
         _ => Framing::UntilClose,
     };
     Ok((framing, length))
+}
+
+/// The length that a `Content-Length` line states, the same as those before it. `5, 5` is what two lines of 5 may be joined to
+/// (RFC 9110 §8.6).
+pub(crate) fn same_length(before: Option<u64>, line: &[u8]) -> Result<u64, Nonsense> {
+    let mut lengths = line.split(|&b| b == b',').map(|text| read_length(text.trim_ascii()));
+    let first = lengths.next().flatten().ok_or(Nonsense)?;
+    let are_same = before.is_none_or(|before| before == first) && lengths.all(|other| other == Some(first));
+    are_same.then_some(first).ok_or(Nonsense)
 }
 
 /// The trailer section of a chunked body, read off the front of `bytes`: its length, and what of it may reach the client,
