@@ -123,6 +123,8 @@ fn a_certificate_must_be_trusted_valid_and_for_the_name() {
     let expired = Certificate::valid("20200101000000Z", "20200102000000Z");
     let early = Certificate::valid("20980101000000Z", "20991231000000Z");
     let own = Certificate::of_authority();
+    let old = Certificate::of_version_1("-newkey rsa:2048");
+    let rare = Certificate::of_version_1("-newkey ec -pkeyopt ec_paramgen_curve:P-521");
     for (certificate, roots, host, options, refused) in [
         (&valid, &valid, "127.0.0.1", "", None),
         (&valid, &valid, "localhost", "", Some("it is for another name")),
@@ -137,6 +139,9 @@ fn a_certificate_must_be_trusted_valid_and_for_the_name() {
         (&valid, &stranger, "localhost", "?insecure=1", None),
         (&expired, &expired, "127.0.0.1", "?insecure=1", None),
         (&early, &stranger, "127.0.0.1", "?insecure=1&sni=other.test", None),
+        (&old, &stranger, "127.0.0.1", "?insecure=1", None),
+        (&old, &old, "127.0.0.1", "", Some("it is not valid")),
+        (&rare, &stranger, "127.0.0.1", "?insecure=1", None),
     ] {
         let proxy = Upstream::start(serve);
         let tls = Server::stunnel(certificate, proxy.address());

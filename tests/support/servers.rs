@@ -230,6 +230,17 @@ impl Certificate {
         Self(dir)
     }
 
+    /// One that signs itself and is of the first version, as `openssl x509 -signkey` makes it; `key`: options for a new key.
+    pub(crate) fn of_version_1(key: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a scratch folder");
+        let [key_file, request, own] = ["leaf.key", "leaf.csr", "ca.pem"].map(|name| write(dir.path(), name, ""));
+        openssl(&format!("req {key} -nodes -subj /CN=device -keyout {key_file} -out {request}"));
+        openssl(&format!("x509 -req -days 2 -in {request} -signkey {key_file} -out {own}"));
+        let chain = [key_file, own].map(|file| std::fs::read_to_string(file).expect("a written file")).concat();
+        write(dir.path(), "chain.pem", &chain);
+        Self(dir)
+    }
+
     /// Whom to trust, as a file.
     pub(crate) fn authority(&self) -> PathBuf {
         self.0.path().join("ca.pem")
