@@ -83,11 +83,34 @@ fn without_blanks(record: &str, delimiter: u8) -> Cow<'_, str> {
     Cow::Owned(record.chars().filter(is_kept).collect())
 }
 
-/// The words of a line, whatever stands between them; a bar does not if it is `joined` by it.
+/// The words of a line, whatever stands between them; a bar does not if it is `joined` by it. What is in brackets is one.
 pub(super) fn words(line: &str, joined: bool) -> Vec<Cow<'_, str>> {
     let is_delimiter = |c: char| DELIMITERS.iter().any(|&d| char::from(d) == c) && !(joined && c == '|');
     let is_between = |c: char| c.is_whitespace() || is_delimiter(c);
-    line.split(is_between).filter(|word| !word.is_empty()).map(Cow::Borrowed).collect()
+    let (mut words, mut rest) = (Vec::new(), line.trim_start_matches(is_between));
+    while !rest.is_empty() {
+        let is_end = |end: &usize| rest[*end..].starts_with(is_between) || *end == rest.len();
+        let aside = bracketed(rest).filter(is_end);
+        let (word, behind) = rest.split_at(aside.or_else(|| rest.find(is_between)).unwrap_or(rest.len()));
+        words.push(Cow::Borrowed(word));
+        rest = behind.trim_start_matches(is_between);
+    }
+    words
+}
+
+/// How far the brackets go that a text begins with.
+fn bracketed(text: &str) -> Option<usize> {
+    let close = match text.as_bytes().first()? {
+        b'[' => ']',
+        b'(' => ')',
+        _ => return None,
+    };
+    text.find(close).map(|at| at + 1)
+}
+
+/// Whether a word is several in brackets, as lists say whose a proxy is: `[Some Hosting, Inc.]`.
+pub(super) fn is_aside(word: &str) -> bool {
+    word.contains(char::is_whitespace) && bracketed(word) == Some(word.len())
 }
 
 /// Without a pair of quotes around it, as in source code.

@@ -111,7 +111,6 @@ impl<'a> Draft<'a> {
     }
 
     fn protocol(&self, default: Option<Protocol>) -> Result<Option<Protocol>, Reason> {
-        let named = self.protocols.best().map_err(|_| Reason::Protocol)?;
-        Ok(named.or(default))
+        Ok(self.protocols.best(default)?.or(default))
     }
 }

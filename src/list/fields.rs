@@ -28,6 +28,8 @@ pub(super) enum Field {
     Login,
     Country,
     Anonymity,
+    /// Whether this protocol is spoken: a column `socks5` with yes or no in it.
+    Speaks(Protocol),
 }
 
 /// Names in small letters, without what is between words.
@@ -74,6 +76,17 @@ impl Field {
         let name: String = name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
         NAMES.iter().find(|(_, names)| names.contains(&&name[..])).map(|(field, _)| *field)
     }
+
+    /// The same of a column's name or a key, which may have been put together of several, `geolocation.country`, and may be a
+    /// protocol's: not "https", by which lists mean that CONNECT works.
+    pub(super) fn of_column(name: &str) -> Option<Self> {
+        let inner = || {
+            let (_, last) = name.rsplit_once('.')?;
+            Self::named(last).filter(|field| matches!(field, Self::User | Self::Password | Self::Login | Self::Country))
+        };
+        let speaks = || name.parse().ok().filter(|&protocol| protocol != Protocol::Https).map(Self::Speaks);
+        Self::named(name).or_else(inner).or_else(speaks)
+    }
 }
 
 /// What the fields of one entry hold. Of several with the same meaning the first counts that makes sense; where two of them make
@@ -89,6 +102,8 @@ pub(super) struct Fields<'a> {
     /// `user:password`, or a word about how one logs in.
     login: Option<Cow<'a, str>>,
     protocols: Protocols,
+    /// What is spoken by the yes and no of fields of their own.
+    spoken: Protocols,
     meta: Meta,
     trouble: Option<Reason>,
 }
@@ -113,6 +128,8 @@ impl<'a> Fields<'a> {
             Field::Ip => (&mut self.ip, bare(trimmed)),
             Field::Port => (&mut self.port, bare(trimmed)),
             Field::Protocol => return self.protocols.add(&trimmed),
+            Field::Speaks(protocol) if is_yes(&trimmed) => return self.spoken.add(protocol.name()),
+            Field::Speaks(_) => return,
             Field::Type => {
                 self.protocols.add_some(&trimmed);
                 return self.meta.set_anonymity(&trimmed);
@@ -156,13 +173,11 @@ impl<'a> Fields<'a> {
             return Err(reason.clone());
         }
         let default = default.or(Some(Protocol::Http));
-        let named = self.protocols.best().ok().flatten();
-        let draft = Draft {
-            form: self.form(named.or(default))?,
-            login: self.login()?,
-            protocols: self.protocols,
-            meta: self.meta.clone(),
-        };
+        let named = if self.protocols == Protocols::default() { self.spoken } else { self.protocols };
+        let form = self.form(named.best(default).ok().flatten().or(default))?;
+        // Beside a scheme, yes and no may be about what the proxy lets through.
+        let protocols = if form.has_scheme() { self.protocols } else { named };
+        let draft = Draft { form, login: self.login()?, protocols, meta: self.meta.clone() };
         draft.finish(default)
     }
 
@@ -251,7 +266,7 @@ impl Field {
             Self::Place | Self::Host | Self::Ip => "host",
             Self::Port => "port",
             Self::User | Self::Password | Self::Login => "user name or password",
-            Self::Protocol | Self::Type => "protocol",
+            Self::Protocol | Self::Type | Self::Speaks(_) => "protocol",
             Self::Country => "country",
             Self::Anonymity => "anonymity",
         }
@@ -279,6 +294,10 @@ fn sense(field: Field, text: &str) -> Likeness {
 fn bare(text: Cow<'_, str>) -> Cow<'_, str> {
     let bare = text.trim_matches(['"', '\'']);
     if bare.len() == text.len() { text } else { bare.to_owned().into() }
+}
+
+fn is_yes(text: &str) -> bool {
+    ["1", "yes", "y", "true", "on", "+", "x", "✓", "✔", "✅"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
 /// What programs write where there is nothing.

@@ -8,8 +8,9 @@ use std::borrow::Cow;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::cells::DELIMITERS;
+use super::meta;
 use super::place::{self, Likeness};
-use super::protocol::Protocol;
+use super::protocol::{Protocol, SOCKS};
 use super::reason::Reason;
 use crate::member::{MAX_LEN, Malformed, Member, Name};
 
@@ -41,6 +42,14 @@ impl Form<'_> {
             Self::Parts { host, .. } => place::host(host),
             Self::Url(url, _) if split_scheme(url).is_some() => Likeness::Ip,
             Self::Url(url, _) => likeness(authority(url.rsplit_once('@').map_or(url, |(_, back)| back))),
+        }
+    }
+
+    /// Whether it says itself what is spoken.
+    pub(super) fn has_scheme(&self) -> bool {
+        match self {
+            Self::Url(url, _) => split_scheme(url).is_some(),
+            Self::Parts { protocol, .. } => protocol.is_some(),
         }
     }
 
@@ -81,9 +90,10 @@ impl Form<'_> {
     fn is_sound(&self) -> bool {
         let (Some(open), Some((user, password))) = (self.open(), self.login()) else { return true };
         let is_protocol = |text: &str| text.parse::<Protocol>().is_ok();
+        let is_remark = |text: &str| is_protocol(text) || meta::is_country(text) || meta::anonymity(text).is_some();
         let (first, last) = if open == Open::Front { (user, user) } else { (user, password) };
         let is_named = open == Open::Front && first.split_once('=').is_some_and(|(name, _)| is_name(name));
-        let ends_in_protocol = last.rsplit_once(':').is_some_and(|(_, end)| is_protocol(end));
+        let ends_in_remark = last.rsplit_once(':').is_some_and(|(_, end)| is_remark(end));
         let is_quoted = |text: &str| {
             text.starts_with('"')
                 || text.ends_with('"')
@@ -92,13 +102,13 @@ impl Form<'_> {
         let is_between = |c: char| c.is_ascii() && DELIMITERS.contains(&(c as u8));
         let has_slash = last.ends_with('/') && matches!(self, Self::Parts { protocol: Some(_), .. });
         let has_url = user.contains("://") || password.contains("://") || password.starts_with("//");
-        !(is_protocol(user)
+        !(is_protocol(user.split('#').next().unwrap_or(user))
             || user.contains('/')
             || has_url
             || is_named
             || is_quoted(user)
             || is_quoted(password)
-            || (open == Open::Back && (has_slash || ends_in_protocol || last.ends_with(is_between))))
+            || (open == Open::Back && (has_slash || ends_in_remark || last.ends_with(is_between))))
     }
 }
 
@@ -174,6 +184,9 @@ pub(super) fn read(text: &str, default: Option<Protocol>) -> Result<Form<'_>, Re
         return Err(Malformed::TooLong.into());
     }
     let form = match split_scheme(text) {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case(SOCKS) => {
+            return if default.is_some_and(Protocol::is_socks) { read(rest, default) } else { Err(Reason::Version) };
+        }
         Some((scheme, rest)) => read_url(text, scheme, rest),
         None if text.contains('@') => read_at(text, default),
         None => match parse(text, default) {

@@ -48,8 +48,8 @@ struct Container {
     line: u64,
     /// How many entries came before it.
     entries: u64,
-    /// Something is inside of it, be it empty.
-    has_inside: bool,
+    /// An array is inside of it, be it empty.
+    has_array: bool,
     /// It has been reported as broken.
     is_broken: bool,
     /// What is spoken with those inside, if the key of this or of something around it says so: `{"socks5": […]}`.
@@ -127,13 +127,12 @@ impl Walk {
 
     fn enter(&mut self, is_array: bool, is_broken: bool, line: u64) {
         if self.inside.len() < MAX_DEPTH {
-            let around = self.inside.last_mut();
-            let protocol = around.and_then(|around| {
-                around.has_inside = true;
-                around.next.or(around.protocol)
-            });
+            if is_array {
+                self.inside.iter_mut().for_each(|around| around.has_array = true);
+            }
+            let protocol = self.inside.last().and_then(|around| around.next.or(around.protocol));
             let entries = self.entries;
-            let container = Container { is_array, line, entries, has_inside: false, is_broken, protocol, next: None };
+            let container = Container { is_array, line, entries, has_array: false, is_broken, protocol, next: None };
             self.inside.push(container);
         }
     }
@@ -153,7 +152,7 @@ impl Walk {
         }
         let at = self.inside.iter().rposition(|container| container.is_array == is_array)?;
         let closed = self.inside.drain(at..).next()?;
-        let is_barren = !is_array && closed.entries == self.entries && !closed.has_inside && !closed.is_broken;
+        let is_barren = !is_array && closed.entries == self.entries && !closed.has_array && !closed.is_broken;
         (is_barren && self.is_in_array()).then_some(Err(Reason::NoHost))
     }
 
@@ -320,10 +319,14 @@ pub(super) fn is_entry(object: &Map<String, Value>) -> bool {
 fn fields(object: &Map<String, Value>) -> Fields<'_> {
     let mut fields = Fields::default();
     for (key, value) in object {
-        match (Field::named(key), value) {
+        match (Field::of_column(key), value) {
             (Some(field @ (Field::Protocol | Field::Type)), Value::Array(values)) => {
                 values.iter().for_each(|value| set_protocol(&mut fields, field, value));
             }
+            (Some(field @ (Field::Protocol | Field::Type)), Value::Object(_)) => {
+                set_protocol(&mut fields, field, value)
+            }
+            (Some(field @ Field::Speaks(_)), Value::Bool(true)) => fields.set(field, "yes".into()),
             (Some(Field::Country), Value::Object(inner)) => set_country(&mut fields, inner),
             (Some(Field::Login), Value::Object(inner)) => {
                 for (key, value) in inner {
@@ -365,9 +368,13 @@ fn set_protocol<'a>(fields: &mut Fields<'a>, field: Field, value: &'a Value) {
         fields.set(field, text);
     }
     for (key, value) in value.as_object().into_iter().flatten() {
-        let field = Field::named(key).filter(|field| [Field::Protocol, Field::Type, Field::Anonymity].contains(field));
-        if let (Some(field), Some(text)) = (field, text(value)) {
-            fields.set(field, text);
+        match (Field::of_column(key), value) {
+            // {"http": true, "socks5": false}
+            (Some(Field::Speaks(protocol)), Value::Bool(true)) => fields.set(field, protocol.name().into()),
+            (Some(inner @ (Field::Protocol | Field::Type | Field::Anonymity)), value) => {
+                text(value).into_iter().for_each(|text| fields.set(inner, text));
+            }
+            _ => {}
         }
     }
 }

@@ -41,14 +41,13 @@ impl Meta {
 
     /// Takes a field without a name, if it is a code of a country or a word for anonymity, or nothing about a proxy at all.
     pub(super) fn takes(&mut self, field: &str) -> bool {
-        let is_code = |text: &str| text.len() == 2 && text.bytes().all(|b| b.is_ascii_uppercase());
-        if is_code(field) {
+        if is_country(field) {
             self.set_country(field);
             return true;
         }
         // As spys.one writes them: country, then N, A or H, then S for TLS and ! for a doubt.
         if let Some((country, level)) = field.split_once('-')
-            && is_code(country)
+            && is_country(country)
             && level.bytes().all(|b| b"NAHS!-".contains(&b))
         {
             self.set_country(country);
@@ -94,7 +93,12 @@ fn is_measure(text: &str) -> bool {
         && ["", "ms", "s", "sec", "min", "h", "d", "%", "Z", "kb", "kbps"].contains(&unit)
 }
 
-fn anonymity(text: &str) -> Option<Anonymity> {
+/// Whether a text is the code of a country, in capitals.
+pub(super) fn is_country(text: &str) -> bool {
+    text.len() == 2 && text.bytes().all(|b| b.is_ascii_uppercase())
+}
+
+pub(super) fn anonymity(text: &str) -> Option<Anonymity> {
     let words = text.trim().to_ascii_lowercase();
     let words = words.strip_suffix(" proxy").unwrap_or(&words).replace([' ', '-', '_'], "");
     match &words[..] {

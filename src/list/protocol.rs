@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::reason::Reason;
+
 /// A scheme of a member's URL. Where a list names several, the first of these is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "they are what they are called")]
@@ -26,11 +28,12 @@ pub(super) struct Protocols {
     /// One bit for each of [`ALL`].
     known: u8,
     has_unknown: bool,
+    /// "socks", which does not say which version.
+    has_socks: bool,
 }
 
-/// What else there is to speak with a proxy. "socks" alone does not say which version.
-const FOREIGN: [&str; 14] = [
-    "socks",
+/// What else there is to speak with a proxy.
+const FOREIGN: [&str; 13] = [
     "ss",
     "ssr",
     "shadowsocks",
@@ -46,6 +49,9 @@ const FOREIGN: [&str; 14] = [
     "naive",
 ];
 
+/// Some of them, of which the list as a whole may say which.
+pub(super) const SOCKS: &str = "socks";
+
 const ALL: [Protocol; 6] =
     [Protocol::Http, Protocol::Https, Protocol::Socks5h, Protocol::Socks5, Protocol::Socks4a, Protocol::Socks4];
 
@@ -60,6 +66,12 @@ impl Protocol {
             Self::Socks4a => "socks4a",
             Self::Socks4 => "socks4",
         }
+    }
+}
+
+impl Protocol {
+    pub(super) fn is_socks(self) -> bool {
+        !matches!(self, Self::Http | Self::Https)
     }
 }
 
@@ -101,6 +113,7 @@ impl Protocols {
                 Ok(protocol) => self.known |= 1 << protocol as u8,
                 // As ProxyBroker says what an HTTP proxy lets through: CONNECT:80.
                 Err(NoProtocol) if word.starts_with("connect") => self.known |= 1 << Protocol::Http as u8,
+                Err(NoProtocol) if word == SOCKS => self.has_socks = true,
                 Err(NoProtocol) => has_others = true,
             }
         }
@@ -111,7 +124,7 @@ impl Protocols {
     pub(super) fn are(text: &str) -> bool {
         let mut named = Self::default();
         named.add(text);
-        named.known != 0 && !named.has_unknown
+        (named.known != 0 || named.has_socks) && !named.has_unknown
     }
 
     /// Whether `protocol` may be one of those that are named, or none is. Lists are not exact about TLS and about who resolves
@@ -131,10 +144,14 @@ impl Protocols {
     /// One port speaks one protocol, or finds out by the first bytes which. HTTP comes first: beside it, "https" is how lists say
     /// that an HTTP proxy lets CONNECT through, hardly ever that it wants TLS, and it resolves names itself. Alone, https is
     /// TLS to the proxy: to read it as http would send a password in the clear. Of the others, the one that carries more:
-    /// names and IPv6 addresses, then a password.
-    pub(super) fn best(self) -> Result<Option<Protocol>, NoProtocol> {
+    /// names and IPv6 addresses, then a password. "socks" is the one of its versions that the list as a whole says, `default`.
+    pub(super) fn best(self, default: Option<Protocol>) -> Result<Option<Protocol>, Reason> {
         let best = ALL.into_iter().find(|&protocol| self.known & (1 << protocol as u8) != 0);
-        if best.is_none() && self.has_unknown { Err(NoProtocol) } else { Ok(best) }
+        match best {
+            None if self.has_socks => default.filter(|default| default.is_socks()).map(Some).ok_or(Reason::Version),
+            None if self.has_unknown => Err(Reason::Protocol),
+            best => Ok(best),
+        }
     }
 }
 
@@ -156,20 +173,23 @@ mod tests {
             ("vmess socks4", Ok(Some(Protocol::Socks4))),
             ("", Ok(None)),
             (" - ", Ok(None)),
-            ("vmess", Err(NoProtocol)),
-            // Which version it is nobody can say.
-            ("socks", Err(NoProtocol)),
+            ("vmess", Err(Reason::Protocol)),
+            ("socks", Err(Reason::Version)),
+            ("socks, http", Ok(Some(Protocol::Http))),
         ] {
             let mut protocols = Protocols::default();
             protocols.add(text);
-            assert_eq!(protocols.best(), best, "{text}");
+            assert_eq!(protocols.best(Some(Protocol::Http)), best, "{text}");
         }
+        let mut protocols = Protocols::default();
+        protocols.add("SOCKS");
+        assert_eq!(protocols.best(Some(Protocol::Socks4)), Ok(Some(Protocol::Socks4)));
         for (text, best) in
-            [("residential", Ok(None)), ("socks5 mobile", Ok(Some(Protocol::Socks5))), ("ss", Err(NoProtocol))]
+            [("residential", Ok(None)), ("socks5 mobile", Ok(Some(Protocol::Socks5))), ("ss", Err(Reason::Protocol))]
         {
             let mut protocols = Protocols::default();
             protocols.add_some(text);
-            assert_eq!(protocols.best(), best, "{text}");
+            assert_eq!(protocols.best(None), best, "{text}");
         }
     }
 }

@@ -49,6 +49,11 @@ pub enum Reason {
     /// A field for the protocol, with another in it.
     #[error("its protocol is none of http, https, socks5h, socks5, socks4a and socks4")]
     Protocol,
+    /// SOCKS, and nothing else.
+    #[error(
+        "says socks and not which version; have the list say it as a whole: --scheme socks5, or scheme = \"socks5\""
+    )]
+    Version,
     /// Credentials beside a chain or beside direct://, which hop are they for?
     #[error("has a user name beside a chain or direct://; write the user name into the URL")]
     Login,

@@ -165,10 +165,14 @@ fn guess<'a>(cells: &'a [Cow<'_, str>], default: Option<Protocol>, between: Betw
                 Field::Type => draft.protocols.add_some(value),
                 Field::Country => draft.meta.set_country(value),
                 Field::Anonymity => draft.meta.set_anonymity(value),
-                Field::Place | Field::Host | Field::Ip | Field::Port => return Err(Reason::Fields),
+                Field::Place | Field::Host | Field::Ip | Field::Port | Field::Speaks(_) => {
+                    return Err(Reason::Fields);
+                }
             },
             Some((None, _)) => {}
             None if are_signs(cell) => unknown.push(at),
+            // Behind something unknown it may be a part of a login.
+            None if cells::is_aside(cell) && open.is_none() && unknown.last().is_none_or(|&last| last + 1 < at) => {}
             None if draft.meta.takes(cell.trim()) => {}
             None => unknown.push(at),
         }

@@ -37,7 +37,7 @@ impl Table {
             None => Delimiter::Blank,
         };
         let names = delimiter.split(line);
-        let columns: Vec<_> = names.iter().map(|name| Field::named(name)).collect();
+        let columns: Vec<_> = names.iter().map(|name| Field::of_column(name)).collect();
         let known = columns.iter().flatten().count();
         let has = |fields: &[Field]| columns.iter().flatten().any(|column| fields.contains(column));
         // Where anything may stand between words, a sentence must not become a header.
@@ -46,7 +46,9 @@ impl Table {
         let is_header = is_known
             && has(&[Field::Place, Field::Host, Field::Ip])
             && columns.len() <= MAX_COLUMNS
-            && !names.iter().any(|name| place::is_digits(name) || is_place(name));
+            && !names
+                .iter()
+                .any(|name| place::is_digits(name) || is_address(name) || (known < 2 && name.contains('.')));
         is_header.then_some(Self { delimiter, columns })
     }
 
@@ -143,7 +145,6 @@ fn unquote_all(cells: &mut [Cow<'_, str>]) {
     }
 }
 
-/// An address, or a port behind something.
-fn is_place(name: &str) -> bool {
-    place::host(name) > place::Likeness::Label || place::is_ipv6(name)
+fn is_address(name: &str) -> bool {
+    place::host(name) == place::Likeness::Ip || place::is_ipv6(name)
 }

@@ -107,6 +107,12 @@ fn a_scheme_is_for_those_that_have_none() {
         "5 socks5h://10.0.0.7:1084",
     ];
     assert_eq!(read_as(text, Some(Protocol::Socks5h)), expected);
+    // Of "socks" it says which.
+    let text = b"socks://10.0.0.7:1080\n10.0.0.7:1081 socks\nip,port,type\n10.0.0.7,1082,SOCKS\n";
+    let expected = ["1 socks4://10.0.0.7:1080", "2 socks4://10.0.0.7:1081", "4 socks4://10.0.0.7:1082"];
+    assert_eq!(read_as(text, Some(Protocol::Socks4)), expected);
+    assert_eq!(read_as(text, None), ["1 !Version", "2 !Version", "4 !Version"]);
+    assert_eq!(read_as(text, Some(Protocol::Http)), ["1 !Version", "2 !Version", "4 !Version"]);
 }
 
 #[test]
@@ -215,6 +221,13 @@ fn an_entry_of_json_that_is_broken_costs_no_other() {
         ),
         (format!("[\"\\ud800\", \"a\\u0000b:80\", {good}]"), &["1.1 !NotJson", "1.2 !Zero", "1.3 http://10.0.0.7:80"]),
         (r#"{"data": [], "total": 0}"#.to_owned(), &[]),
+        (r#"{"result": {"data": [], "page": {"number": 1}}}"#.to_owned(), &[]),
+        // What is in other places than where it is looked for.
+        (r#"{"10.0.0.1:80": {"protocol": "http"}}"#.to_owned(), &["1.1 !NoHost"]),
+        (
+            format!(r#"[{{"id": 1, "connection": {{"connectIp": "10.0.0.1", "httpPort": 80}}}}, {good}]"#),
+            &["1.1 !NoHost", "1.2 http://10.0.0.7:80"],
+        ),
         ("[]".to_owned(), &[]),
     ] {
         assert_eq!(read(&text), expected, "{text}");

@@ -3,16 +3,19 @@
 //! Only what can be nothing else is taken off. A name with an equals sign is one when a URL follows, when it names a proxy
 //! (`http_proxy=`), or behind `export`; otherwise it may be the beginning of a user name, which is for [`super::form`] to say.
 
-use super::form::{is_name, split_scheme};
+use super::form::{self, Open, is_name, split_scheme};
+use super::protocol::Protocol;
 
 /// Words in front of a variable that is set: shells, cmd.exe, Dockerfiles.
 const COMMANDS: [&str; 5] = ["export", "set", "setx", "setenv", "env"];
+/// So many signs are looked at that may begin a remark.
+const MOST_SIGNS: usize = 4;
 /// What else stands in front of an item of a list.
 const BULLETS: [&str; 6] = ["-", "*", "+", "•", "–", ">"];
 
 /// A line without what is around the proxy in it, and without blanks at its ends.
 pub(super) fn unwrapped(line: &str) -> &str {
-    without_quotes(without_name(without_bullet(without_comment(line)))).trim()
+    without_remark(without_quotes(without_name(without_bullet(without_comment(line)))).trim())
 }
 
 /// Without what follows the proxy as a comment: ` # …` anywhere, and behind a single word also `#…`, `// …` and `; …`.
@@ -32,6 +35,20 @@ fn without_comment(line: &str) -> &str {
         before = Some(c);
     }
     line
+}
+
+/// Without the name that is set to the port, as URLs are given names: `socks5://10.0.0.7:1080#Berlin`. Behind a password the
+/// sign may be a part of that.
+fn without_remark(text: &str) -> &str {
+    let is_proxy = |word: &str| {
+        !word.contains(char::is_whitespace)
+            && form::read(word, Some(Protocol::Socks5)).is_ok_and(|form| form.open() != Some(Open::Back))
+    };
+    let signs = text.match_indices('#').map(|(at, _)| text.split_at(at)).filter(|(_, remark)| !remark.contains('@'));
+    let mut proxies =
+        signs.map(|(word, _)| word).filter(|word| word.ends_with(|c: char| c.is_ascii_digit() || c == '/'));
+    // No proxy has more of them in front.
+    proxies.by_ref().take(MOST_SIGNS).find(|word| is_proxy(word)).unwrap_or(text)
 }
 
 /// Without the `- `, `* ` or `17. ` of a list.
@@ -135,6 +152,13 @@ mod tests {
             ("<http://u:p@h:80>", "http://u:p@h:80"),
             ("`h:80`", "h:80"),
             ("\" h:80 \",", "h:80"),
+            ("h:80#a", "h:80"),
+            ("- \"http://u:p#q@h:80/#a b\"", "http://u:p#q@h:80/"),
+            ("u:p@h:80#DE#1 // x", "u:p@h:80"),
+            ("socks://h:80#a", "socks://h:80"),
+            ("u:p@h:80#x@h:81", "u:p@h:80#x@h:81"),
+            ("10.0.0.7:80:u:1#a", "10.0.0.7:80:u:1#a"),
+            ("10.0.0.7:80@u:1#a", "10.0.0.7:80@u:1#a"),
             // What may be a user name, or a password, stays.
             ("user=x:p@h:80", "user=x:p@h:80"),
             ("user: p@h:80", "user: p@h:80"),

@@ -124,6 +124,11 @@ fn a_login_is_whole_or_the_line_is_skipped() {
         ("1.2.3.4:80:u:p Germany", Extent),
         ("1.2.3.4:80:u:p,Germany", Extent),
         ("1.2.3.4:80:u:p,", Extent),
+        ("1.2.3.4:80:u:p:US", Extent),
+        ("1.2.3.4:80:u:p:elite", Extent),
+        ("1.2.3.4:80:u:p [Some Hosting]", Extent),
+        ("1.2.3.4:80@SOCKS5#US", Extent),
+        ("1.2.3.4 80 u (p w)", Fields),
         ("1.2.3.4:80@u:p;", Extent),
         ("1.2.3.4:80@u:p w", Extent),
         ("http://1.2.3.4:80:u:p/", Extent),
@@ -305,6 +310,46 @@ fn lists_of_well_known_places_go_in() {
         (
             "socks5 127.0.0.1 1080 user pass\nsocks4\t127.0.0.1\t1081\nhttp 10.0.0.1 3128 justu hidden\n",
             &["socks5://user:pass@127.0.0.1:1080", "socks4://127.0.0.1:1081", "http://justu:hidden@10.0.0.1:3128"],
+        ),
+        // hidemy.name, as JSON and as CSV: what is spoken is a yes or no each.
+        (
+            r#"[{"host":"1.2.3.4","ip":"1.2.3.4","port":"8080","country_code":"DE","anon":"4","http":"1","ssl":"1","socks4":"0","socks5":"0"},
+               {"host":"5.6.7.8","ip":"5.6.7.8","port":"1080","country_code":"US","anon":"4","http":"0","ssl":"0","socks4":"1","socks5":"1"}]"#,
+            &["http://1.2.3.4:8080", "socks5://5.6.7.8:1080"],
+        ),
+        (
+            "host;ip;port;country_code;anon;http;ssl;socks4;socks5\n1.2.3.4;1.2.3.4;8080;DE;4;1;1;0;0\n\
+             5.6.7.8;5.6.7.8;1080;US;4;0;0;0;1\n",
+            &["http://1.2.3.4:8080", "socks5://5.6.7.8:1080"],
+        ),
+        // jhao104's pool: "https" is whether CONNECT works.
+        (
+            r#"[{"anonymous":"","check_count":1,"https":true,"last_status":true,"proxy":"1.2.3.4:80","region":"","source":"x"}]"#,
+            &["http://1.2.3.4:80"],
+        ),
+        // Beside a protocol, yes and no are about what goes through.
+        (
+            r#"[{"ip":"1.2.3.4","port":80,"protocol":"socks4","http":true,"socks5":false},{"proxy":"socks5://1.2.3.5:80","http":true},
+               {"ip":"1.2.3.6","port":80,"protocols":{"http":false,"socks5":true}}]"#,
+            &["socks4://1.2.3.4:80", "socks5://1.2.3.5:80", "socks5://1.2.3.6:80"],
+        ),
+        // JSON made flat, as pandas and json2csv do.
+        (
+            "proxy,protocol,ip,port,https,score,geolocation.country,geolocation.city\n\
+             http://1.2.3.4:80,http,1.2.3.4,80,false,1,US,\"New York, NY\"\nsocks5://5.6.7.8:81,socks5,5.6.7.8,81,true,1,DE,X\n",
+            &["http://1.2.3.4:80", "socks5://5.6.7.8:81"],
+        ),
+        ("host,port,auth.username,auth.password\n1.2.3.4,80,u,p\n", &["http://u:p@1.2.3.4:80"]),
+        // roosterkid's openproxylist.
+        (
+            "\u{1f1fa}\u{1f1f8} 1.2.3.4:8080 120ms US [Some Hosting, Inc.]\n\
+             \u{1f1e9}\u{1f1ea} 5.6.7.8:3128 20ms DE [Hosting Online GmbH]\n",
+            &["http://1.2.3.4:8080", "http://5.6.7.8:3128"],
+        ),
+        // What is shared as URLs that have names.
+        (
+            "socks5://u:p@1.2.3.4:1080#My first proxy\n1.2.3.5:80#US\n\"http://1.2.3.6:80/#%F0%9F%87%A9\",\n",
+            &["socks5://u:p@1.2.3.4:1080", "1.2.3.5:80", "http://1.2.3.6:80/"],
         ),
         // What is written by hand.
         (
