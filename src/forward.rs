@@ -7,12 +7,15 @@
 
 use std::error::Error as _;
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -155,7 +158,7 @@ async fn connect(upstream: &Upstream, to: &Authority, within: Duration) -> Resul
         .title_case_headers(true)
         .max_headers(MAX_FIELDS)
         .max_buf_size(MAX_BUFFER)
-        .handshake(TokioIo::new(socket))
+        .handshake(TokioIo::new(Listening { socket, is_deaf: false }))
         .await
         .map_err(|_| Failure::Closed)?;
     // Its errors reach whoever waits for the response.
@@ -180,6 +183,67 @@ fn failure_of(error: &hyper::Error) -> Failure {
 /// [`Failure::Closed`] when the connection broke right behind its 101.
 pub(crate) async fn switch(response: &mut Response<Incoming>) -> Result<Tunnel, Failure> {
     let upgraded = hyper::upgrade::on(response).await.map_err(|_| Failure::Closed)?;
-    let parts = upgraded.downcast::<TokioIo<Stream>>().map_err(|_| Failure::Closed)?;
-    Ok(Tunnel { socket: parts.io.into_inner(), early: parts.read_buf.into(), lease: Lease::default() })
+    let parts = upgraded.downcast::<TokioIo<Listening>>().map_err(|_| Failure::Closed)?;
+    Ok(Tunnel { socket: parts.io.into_inner().socket, early: parts.read_buf.into(), lease: Lease::default() })
+}
+
+/// A connection that is listened to although it takes nothing any more: who refuses an upload and closes has said why, and that is
+/// still to be read (RFC 9112 §9.5). hyper would give up at once. If there is nothing, reading says that it is over.
+struct Listening {
+    socket: Stream,
+    is_deaf: bool,
+}
+
+impl Listening {
+    /// What is written is dropped from the first error on.
+    fn unless_deaf<T>(&mut self, written: Poll<io::Result<T>>, all: T) -> Poll<io::Result<T>> {
+        let written = ready!(written);
+        self.is_deaf |= written.is_err();
+        Poll::Ready(Ok(written.unwrap_or(all)))
+    }
+}
+
+impl AsyncRead for Listening {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Listening {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.is_deaf {
+            return Poll::Ready(Ok(buf.len()));
+        }
+        let written = Pin::new(&mut self.socket).poll_write(cx, buf);
+        self.unless_deaf(written, buf.len())
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let all = bufs.iter().map(|buf| buf.len()).sum();
+        if self.is_deaf {
+            return Poll::Ready(Ok(all));
+        }
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
+        self.unless_deaf(written, all)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_deaf {
+            return Poll::Ready(Ok(()));
+        }
+        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
+        self.unless_deaf(flushed, ())
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
 }

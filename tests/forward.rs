@@ -601,6 +601,24 @@ fn a_final_answer_may_come_before_the_upload_is_over() {
     upstream.wait_for_ends(1, Duration::from_secs(3));
 }
 
+/// It closes without having read the upload, and so resets the connection behind its answer.
+#[test]
+fn why_an_upload_was_refused_is_heard_though_the_connection_breaks() {
+    let upstream = Upstream::start(|conn| {
+        conn.request_head()?;
+        conn.send("HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 3\r\n\r\nno!")
+    });
+    let gateway = Setup::of([upstream.url()]).start();
+    for method in ["POST", "PUT"].repeat(10) {
+        let mut client = gateway.client();
+        client.send(format!("{method} http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n"));
+        client.try_send(vec![b'x'; 3_000_000]);
+        let response = client.response();
+        assert_eq!((response.status(), response.text()), (413, "no!"), "{:?}", response.head);
+    }
+    assert_eq!(upstream.connections(), 20, "it was asked again");
+}
+
 #[test]
 fn an_answer_that_ends_an_upload_and_is_no_answer_ends_its_connection() {
     for answer in [
