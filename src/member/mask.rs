@@ -57,7 +57,7 @@ fn hide_hops(text: &[u8], shown: Shown) -> String {
         let place = Place::of(rest.as_bytes());
         let is_hidden = |next: &&str| !rest.contains('@') && !is_surely_port(hop, Some(next));
         if !is_chain && place.port.is_some() && next.is_some_and(is_hidden) {
-            format!("{scheme}{}:{MASK}", text_of(place.host))
+            cut(format!("{scheme}{}:{MASK}", text_of(place.host)))
         } else if !is_chain && n > 0 && !kind::is_scheme(scheme) {
             // What stands behind a bar may be anything.
             format!("{MASK}://{}", hide(rest.as_bytes(), shown))
@@ -111,7 +111,10 @@ fn hide(text: &[u8], shown: Shown) -> String {
             }
         }
     };
-    let shown = text_of(scheme) + &shown;
+    cut(text_of(scheme) + &shown)
+}
+
+fn cut(shown: String) -> String {
     match shown.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &shown[..end]),
         None => shown,
@@ -398,6 +401,8 @@ mod tests {
         }
         let endless = masked(&[b'a'; 4096]);
         assert_eq!((endless.chars().count(), endless.chars().last()), (SHOWN + 1, Some('…')));
+        let long = masked(format!("http://{}:1|ftp://b", "a".repeat(4096)).as_bytes());
+        assert_eq!(long, format!("http://{}…|***://b", "a".repeat(SHOWN - "http://".len())));
         let endless = masked("http://10.0.0.1:1|".repeat(1000).as_bytes());
         assert_eq!(endless, "http://10.0.0.1:1|".repeat(MAX_HOPS) + "…");
     }
