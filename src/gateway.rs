@@ -13,9 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_TYPE, COOKIE, HeaderName, HeaderValue, MAX_FORWARDS, PROXY_AUTHORIZATION,
-};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderName, HeaderValue, MAX_FORWARDS, PROXY_AUTHORIZATION};
 use hyper::http::request;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
@@ -55,7 +53,7 @@ pub(crate) async fn serve(worker: Arc<Worker>, client: Arc<Client>, request: Req
             // What the client sends behind a refused CONNECT was meant for the tunnel, and what is left of a body is no
             // request.
             if method == Method::CONNECT || !source.is_finished() {
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                client.make_last(&mut response);
             }
             note_failure(&mut record, failed);
             response.map(|text| Answer::own(text, client, source, record))
@@ -109,7 +107,7 @@ async fn answer_as_last(
     }
     source.drain().await;
     if !source.is_finished() {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        client.make_last(&mut response);
     }
     worker.watch.metrics.answered(StatusCode::OK.as_u16(), NO_ERROR);
     note_answer(record, StatusCode::OK.as_u16());
@@ -202,13 +200,11 @@ async fn relay(
     head.headers =
         headers::of_response(head.headers, attempts.method, head.status, body.size_hint().exact(), is_switching);
     attempts.sign(&mut head.headers, &upstream);
+    // Where the answer came first, the rest of the request's body may stay where it is.
+    let mut is_last = !(is_switching || source.is_finished());
     let answer = if is_switching {
         Answer::own(Bytes::new(), client.clone(), source.clone(), None)
     } else {
-        if !source.is_finished() {
-            // The answer came first. The rest of the body may stay where it is, and the connection ends.
-            head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
         if body.is_end_stream() {
             attempts.lease().end().await;
         }
@@ -225,10 +221,15 @@ async fn relay(
         if states_length {
             client.will_count();
         }
+        is_last |= client.is_open_ended() && !has_none;
         Answer::relayed(body, connection, client.clone(), source.clone(), states_length, record.take())
             .seen_by(beginning)
     };
-    Ok(Response::from_parts(head, answer))
+    let mut response = Response::from_parts(head, answer);
+    if is_last {
+        client.make_last(&mut response);
+    }
+    Ok(response)
 }
 
 /// CONNECT: the client gets its 200 when the upstream proxy has given a 2xx, and then the connection is the tunnel's.

@@ -311,6 +311,32 @@ fn an_http_1_0_client_gets_a_body_that_ends_with_the_connection() {
     assert_eq!(upstream.request().head.text(), "GET http://origin.test/ HTTP/1.1\r\nHost: origin.test\r\n\r\n");
 }
 
+/// One that counts on its connection would wait for a length, or take it to be 0.
+#[test]
+fn an_http_1_0_client_is_told_that_its_connection_ends_though_it_asked_to_keep_it() {
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nfine\r\n0\r\n\r\n";
+    let early = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine";
+    for (method, port, framing, answer, status) in [
+        ("GET", 80, "\r\n", chunked, 200),
+        ("POST", 80, "Content-Length: 4\r\n\r\nbody", chunked, 200),
+        ("POST", 80, "Content-Length: 9\r\n\r\nbody", early, 200),
+        ("POST", 0, "Content-Length: 9\r\n\r\nbody", early, 400),
+        ("TRACE", 80, "Max-Forwards: 0\r\nContent-Length: 9\r\n\r\nbody", early, 200),
+    ] {
+        let upstream = Upstream::start(move |conn| {
+            conn.request_head()?;
+            conn.send(answer)?;
+            conn.until_close().map(drop)
+        });
+        let gateway = Setup::of([upstream.url()]).start();
+        let mut client = gateway.client();
+        client.send(format!("{method} http://origin.test:{port}/ HTTP/1.0\r\nConnection: keep-alive\r\n{framing}"));
+        let head = client.head();
+        assert_eq!((head.status(), head.field("Connection")), (status, Some("close")), "{method} {framing} {head:?}");
+        client.until_close();
+    }
+}
+
 #[test]
 fn an_http_1_0_client_may_keep_its_connection_alive() {
     let upstream = Upstream::ok("fine");

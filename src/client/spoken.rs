@@ -14,8 +14,9 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{StatusCode, Version};
+use hyper::{Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -63,8 +64,9 @@ pub(crate) struct Client {
     /// An exchange has ended, its request read to the end: the next byte begins another request.
     is_even: AtomicBool,
     saw_eof: AtomicBool,
-    /// Only the end of the connection shows the client where the answer ends: it knows no chunks, and there is no length.
-    is_open_ended: AtomicBool,
+    /// The client speaks HTTP/1.0, which knows no chunks.
+    is_old: AtomicBool,
+    states_length: AtomicBool,
     /// The answer has broken off.
     is_broken: AtomicBool,
     /// The status hyper wanted to answer a malformed head with, 0 if none.
@@ -84,7 +86,8 @@ impl Client {
             moved_ms: AtomicU64::new(0),
             is_even: AtomicBool::new(false),
             saw_eof: AtomicBool::new(false),
-            is_open_ended: AtomicBool::new(false),
+            is_old: AtomicBool::new(false),
+            states_length: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
             refusal: AtomicU16::new(0),
             tunnel: Mutex::new(None),
@@ -94,7 +97,8 @@ impl Client {
 
     /// A whole request head has been read.
     pub(crate) fn asked(&self, version: Version) {
-        self.is_open_ended.store(version < Version::HTTP_11, Ordering::Relaxed);
+        self.is_old.store(version < Version::HTTP_11, Ordering::Relaxed);
+        self.states_length.store(false, Ordering::Relaxed);
         self.is_even.store(false, Ordering::Relaxed);
         self.enter(Phase::Busy);
     }
@@ -112,7 +116,21 @@ impl Client {
 
     /// The answer states its length.
     pub(crate) fn will_count(&self) {
-        self.is_open_ended.store(false, Ordering::Relaxed);
+        self.states_length.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether only the end of the connection shows the client where the answer's body ends, if it has one.
+    pub(crate) fn is_open_ended(&self) -> bool {
+        self.is_old.load(Ordering::Relaxed) && !self.states_length.load(Ordering::Relaxed)
+    }
+
+    /// Makes an answer say that the connection ends with it. To one of HTTP/1.1 hyper would add that it stays, if an HTTP/1.0 client
+    /// has asked for that.
+    pub(crate) fn make_last<B>(&self, answer: &mut Response<B>) {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        if self.is_old.load(Ordering::Relaxed) {
+            *answer.version_mut() = Version::HTTP_10;
+        }
     }
 
     /// The answer has ended before its end.
@@ -180,7 +198,7 @@ impl Client {
     /// Whether an answer that has broken off, or stands still for ever, would seem to be over if the connection just closed.
     fn would_look_whole(&self, verdict: &Verdict) -> bool {
         let is_broken = self.is_broken.load(Ordering::Relaxed) || matches!(verdict, Verdict::Stalled);
-        is_broken && self.is_open_ended.load(Ordering::Relaxed)
+        is_broken && self.is_open_ended()
     }
 
     /// What to do with the connection now.
