@@ -58,7 +58,7 @@ if last then
   redis.call('ZADD', hosts, last, host)
   redis.call('PEXPIREAT', bans, string.format('%.0f', tonumber(last) + 1000))
   if is_new then
-    redis.call('INCR', changes)
+    change_hosts(changes)
   end
 end
 return words

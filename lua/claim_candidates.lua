@@ -35,6 +35,8 @@ end
 
 local walk = redis.call('HGET', judging, 'walk')
 if walk then
+  -- What another tool has written is no cursor.
+  walk = #walk < 16 and string.match(walk, '^%d+$') or '0'
   -- Who is not due and has no verdict had one that is void, or a lease, which then ends early.
   local page = redis.call('ZSCAN', candidates, walk, 'COUNT', 250)
   for i = 1, #page[2], 2 do

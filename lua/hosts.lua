@@ -12,10 +12,10 @@ if first then
   local now = now_ms()
   if tonumber(first) <= now then
     redis.call('ZREMRANGEBYSCORE', hosts, '-inf', now)
-    redis.call('INCR', changes)
+    change_hosts(changes)
   end
 end
-local number = redis.call('GET', changes) or '0'
+local number = changes_of_hosts(changes)
 if number == ARGV[1] then
   return {number, 'same'}
 end

@@ -18,11 +18,17 @@ local function load_of(member, in_flight, count)
   return in_flight / weight_of(member) * UNIT + math.max(-SPAN, math.min(SPAN, count))
 end
 
+-- How many requests the text of a field says; 0 where it is no such number.
+local function number_in(field)
+  local number = tonumber(field)
+  return number and number > 0 and number < 2 ^ 53 and number or 0
+end
+
 -- The numbers in fields of a hash, 0 where there is none.
 local function numbers(hash, fields)
   local found = redis.call('HMGET', hash, unpack(fields))
   for i = 1, #fields do
-    found[i] = tonumber(found[i] or 0)
+    found[i] = found[i] and number_in(found[i]) or 0
   end
   return found
 end

@@ -29,7 +29,7 @@ for from = 1, #piece[2], 2000 do
     -- A scan may show a field twice.
     if redis.call('HDEL', LEASES, piece[2][i]) == 1 then
       members[#members + 1] = piece[2][i]
-      held[#held + 1] = -piece[2][i + 1]
+      held[#held + 1] = -number_in(piece[2][i + 1])
     end
   end
   add_in_flight(members, held)

@@ -31,6 +31,8 @@ end
 
 local now = now_ms()
 redis.call('ZREMRANGEBYSCORE', failures, '-inf', (now - 3600000) * 1000)
+-- Nor is it an hour ahead, unless another tool wrote it.
+redis.call('ZREMRANGEBYSCORE', failures, (now + 3600000) * 1000, '+inf')
 local function rest(member, count, reason, in_a_row, luck)
   local till = now + cooldown(first, longest, in_a_row, luck)
   changed(member, 'parked', set_aside(member, count, 'cooldown', reason, in_a_row, now, till, true))

@@ -95,8 +95,10 @@ local function lowest()
 end
 
 local cursor, card, began, built = unpack(redis.call('HMGET', sync, 'cursor', 'card', 'began', 'built'))
+-- What another tool has written is no cursor, nor a time.
+cursor = cursor and #cursor < 16 and string.match(cursor, '^%d+$')
 local size = redis.call('ZCARD', set)
-if not cursor and (not built or tonumber(card) ~= size or now - tonumber(began) >= EVERY) then
+if not cursor and (not built or tonumber(card) ~= size or math.abs(now - (tonumber(began) or 0)) >= EVERY) then
   cursor = '0'
   redis.call('HSET', sync, 'card', size, 'began', string.format('%.0f', now))
 end

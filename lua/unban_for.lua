@@ -21,6 +21,6 @@ if #unbanned > 0 then
   redis.call('DEL', place)
 end
 if redis.call('EXISTS', bans) == 0 and redis.call('ZREM', hosts, ARGV[1]) == 1 then
-  redis.call('INCR', changes)
+  change_hosts(changes)
 end
 return unbanned

@@ -18,6 +18,7 @@ mod tls;
 mod tunnel;
 mod ways;
 
+mod foreign_values;
 mod pool;
 mod pool_life;
 mod pool_model;

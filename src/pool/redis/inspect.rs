@@ -202,8 +202,7 @@ impl Redis {
         // Gateways come and go; whoever reads a pool in which they never stop doing that says nothing of it.
         for _ in 0..TRIES {
             let gateways = self.scores(keys.gateways()).await?;
-            let names = gateways.keys().map(|name| String::from_utf8_lossy(name).into_owned());
-            let all = keys.of_gateways(names);
+            let all = keys.of_gateways(gateways.keys());
             let args = gateways.into_keys().chain(members.iter().cloned()).map(Value::from);
             let reply = strings(link.run(&scripts::IN_HAND, &all, args, link.deadline()).await?)?;
             if let [word, told @ ..] = &reply[..]

@@ -1,5 +1,6 @@
 //! The keys of a pool: `KEY`, and `KEY:…` for what else is known of members. In a cluster all are in one slot.
 
+use bytes::Bytes;
 use fred::prelude::Value;
 
 /// Every key that is there once, in the order in which the scripts that move members take them.
@@ -215,8 +216,8 @@ impl LeaseKeys {
     }
 
     /// For a script about what this gateway has in flight.
-    pub(super) fn of_gateway(&self, name: &str) -> [Value; 5] {
-        self.and(format!("{}{name}", self.leases).into())
+    pub(super) fn of_gateway(&self, name: &[u8]) -> [Value; 5] {
+        self.and(self.leases_of(name))
     }
 
     /// The sorted set of gateways.
@@ -225,14 +226,19 @@ impl LeaseKeys {
     }
 
     /// For a script about what all of these have in flight.
-    pub(super) fn of_gateways(&self, names: impl Iterator<Item = String>) -> Vec<Value> {
-        let leases = names.map(|name| format!("{}{name}", self.leases).into());
+    pub(super) fn of_gateways<'a>(&self, names: impl Iterator<Item = &'a Bytes>) -> Vec<Value> {
+        let leases = names.map(|name| self.leases_of(name));
         self.shared.iter().cloned().chain(leases).collect()
     }
 
     /// For `lua/walk.lua`.
     pub(super) fn of_walk(&self) -> [Value; 5] {
         self.and(self.walk.clone())
+    }
+
+    /// Whatever bytes the name is: another tool may have written one.
+    fn leases_of(&self, gateway: &[u8]) -> Value {
+        Value::Bytes([self.leases.as_bytes(), gateway].concat().into())
     }
 
     fn and(&self, last: Value) -> [Value; 5] {

@@ -274,7 +274,7 @@ impl Leasing {
             words.extend(applicant.wish.words(&mut hosts));
         }
         let script = if hosts.is_empty() { &scripts::ACQUIRE } else { &scripts::ACQUIRE_FOR };
-        let keys = [&self.keys.of_gateway(name)[..], &hosts].concat();
+        let keys = [&self.keys.of_gateway(name.as_bytes())[..], &hosts].concat();
         let asked = self.ask(link, script, &keys, args.chain(words), deadline).await;
         let mut reply = asked.inspect_err(|_| self.doubt())?;
         let state = reply.remove(0);
@@ -315,7 +315,7 @@ impl Leasing {
             return;
         }
         let args = std::iter::once(name.into()).chain(with_numbers(&over.members));
-        let keys = self.keys.of_gateway(name);
+        let keys = self.keys.of_gateway(name.as_bytes());
         match self.ask(link, &scripts::RELEASE, &keys, args, link.deadline()).await {
             Ok(state) if state[0] == "lapsed" => {
                 self.say_lapsed();
@@ -369,7 +369,7 @@ impl Leasing {
 
     async fn give_sign(&self, link: &Link, number: u64, name: &str) -> Result<(), PoolError> {
         let args = [name.into(), milliseconds(self.lifetime)];
-        let keys = self.keys.of_gateway(name);
+        let keys = self.keys.of_gateway(name.as_bytes());
         let mut reply = self.ask(link, &scripts::HEARTBEAT, &keys, args, link.deadline()).await?;
         let state = reply.remove(0);
         match &state[..] {
@@ -382,7 +382,7 @@ impl Leasing {
         }
         for lapsed in reply {
             tracing::info!(gateway = %lapsed.escape_ascii(), "a gateway gave no sign of life; what it had in flight is returned");
-            self.reap(link, &String::from_utf8_lossy(&lapsed), "other", MAX_PIECES).await?;
+            self.reap(link, &lapsed, "other", MAX_PIECES).await?;
         }
         Ok(())
     }
@@ -400,7 +400,7 @@ impl Leasing {
         self.return_former(link, &mut registration).await?;
         registration.number += 1;
         let name = format!("{}.{}", registration.stem, registration.number);
-        let keys = self.keys.of_gateway(&name);
+        let keys = self.keys.of_gateway(name.as_bytes());
         // Until all of it has succeeded, the name is one that may have to be returned.
         registration.former.push(name.clone());
         let balance = self.ledger.balance();
@@ -426,17 +426,17 @@ impl Leasing {
         let excess = registration.former.len().saturating_sub(MAX_FORMER);
         registration.former.drain(..excess);
         while let Some(name) = registration.former.last() {
-            self.reap(link, name, "own", usize::MAX).await?;
+            self.reap(link, &Bytes::copy_from_slice(name.as_bytes()), "own", usize::MAX).await?;
             registration.former.pop();
         }
         Ok(())
     }
 
     /// Has Redis return what `name` has in flight, at most so many pieces of it.
-    async fn reap(&self, link: &Link, name: &str, whose: &'static str, most: usize) -> Result<(), PoolError> {
+    async fn reap(&self, link: &Link, name: &Bytes, whose: &'static str, most: usize) -> Result<(), PoolError> {
         let mut cursor = Bytes::from_static(b"0");
         for _ in 0..most {
-            let args = [name.into(), Value::from_static_str(whose), cursor.into()];
+            let args = [name.clone().into(), Value::from_static_str(whose), cursor.into()];
             let keys = self.keys.of_gateway(name);
             cursor = self.ask(link, &scripts::REAP, &keys, args, link.deadline()).await?.remove(0);
             if cursor == "0" {

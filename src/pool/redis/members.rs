@@ -166,7 +166,7 @@ impl Redis {
         for pair in failing.chunks(2) {
             let [member, score] = pair else { return Err(nonsense()) };
             look.failing.push(member.clone());
-            look.next = look.next.max(number::<f64>(score)? as u64 + 1);
+            look.next = look.next.max((number::<f64>(score)? as u64).saturating_add(1));
         }
         Ok(look)
     }
@@ -257,7 +257,9 @@ impl Redis {
     /// See [`crate::pool::Pool::in_flight`].
     pub(in crate::pool) async fn in_flight(&self) -> Result<HashMap<Name, u64>, PoolError> {
         let fields = self.fields_of(self.shared.lease_keys.in_flight()).await?;
-        fields.into_iter().map(|(member, in_flight)| Ok((member, number(&in_flight)?))).collect()
+        // As the scripts read it (in_flight.lua), what is no such number is none.
+        let read = |text: &Bytes| number(text).ok().filter(|number| *number < 2_f64.powi(53)).unwrap_or(0.0) as u64;
+        Ok(fields.into_iter().map(|(member, in_flight)| (member, read(&in_flight))).collect())
     }
 
     /// All of a hash, a page at a time.

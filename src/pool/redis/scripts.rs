@@ -39,10 +39,10 @@ scripts! {
     REMOVE = "take_out", "remove";
     PARK = "clock", "record", "set_aside", "park";
     BAN = "clock", "record", "set_aside", "changes", "ban";
-    BAN_FOR = "clock", "ban_for";
-    UNBAN_FOR = "unban_for";
+    BAN_FOR = "clock", "hosts_known", "ban_for";
+    UNBAN_FOR = "clock", "hosts_known", "unban_for";
     SPREAD = "clock", "weight", "spread";
-    HOSTS = "clock", "hosts";
+    HOSTS = "clock", "hosts_known", "hosts";
     CHOOSE_FOR = "clock", "weight", "unbanned", "choose_for";
     /// Under "ramp", choosing for a host is a part of it as well.
     RAMP_FOR = "clock", "weight", "unbanned", {"local allocate\nlocal function ramp(KEYS, ARGV)\n"}, "ramp", {"end\n"}, "ramp_for";
