@@ -28,6 +28,22 @@ fn choose(bencher: Bencher<'_, '_>, members: usize) {
     bencher.bench_local(|| runtime.block_on(pool.allocate(&[])).expect("never fails").expect("members"));
 }
 
+/// All counts changed at once, while requests wait.
+#[divan::bench(args = [10_000, 100_000, 1_000_000], sample_count = 5, sample_size = 1)]
+fn rebase(bencher: Bencher<'_, '_>, members: usize) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let names: Vec<_> = (0..members).map(member).collect();
+    let pool = || {
+        let pool = Pool::Embedded(Embedded::new());
+        runtime.block_on(pool.add(&names, Initial::Count(1))).expect("the embedded store never fails");
+        pool
+    };
+    bencher.with_inputs(pool).bench_local_values(|pool| {
+        let rebased = runtime.block_on(pool.rebase()).expect("the embedded store never fails");
+        (rebased, pool)
+    });
+}
+
 /// Parsing a member that no cache knows.
 #[divan::bench]
 fn parse_member() -> Member {

@@ -40,10 +40,20 @@ impl State {
     /// Changes all counts; whether a member is in the set is the last argument.
     pub(super) fn change_counts(&mut self, change: impl Fn(&Name, f64, bool) -> f64) {
         self.changes.note_all();
-        for (count, member) in std::mem::take(&mut self.order) {
-            self.take(&member);
+        // Requests wait meanwhile: an order made of what is nearly sorted takes a fraction of the time of moving each member.
+        let order = std::mem::take(&mut self.order).into_iter().map(|(count, member)| {
             let changed = Count(change(&member, count.0, true));
-            self.put(member, changed);
+            if let Some(count) = self.counts.get_mut(&member) {
+                *count = changed;
+            }
+            (changed, member)
+        });
+        self.order = order.collect();
+        if let Some(load) = &mut self.load {
+            let order = std::mem::take(&mut load.order)
+                .into_iter()
+                .map(|(share, count, member)| (share, Count(change(&member, count.0, true)), member));
+            load.order = order.collect();
         }
         self.ramp.change_counts(|member, count| change(member, count, false));
         for (member, parked) in &mut self.parked {

@@ -17,11 +17,8 @@ impl State {
         if let Some(spread) = &mut self.spread {
             let bans = self.bans.get(host);
             let found = spread.take(host, &Choice { order: &self.order, members: &self.counts, bans, tried, now_ms });
-            if let Found::One(member) = &found
-                && let Some(count) = self.take(member)
-            {
-                self.changes.note(member);
-                self.put(member.clone(), count.raised(member));
+            if let Found::One(member) = &found {
+                self.raise(member);
             }
             return Ok(found);
         }
@@ -46,11 +43,9 @@ impl State {
             return Ok(self.take_ramping(member).map_or(Found::Nobody, Found::One));
         }
         match first_unbanned(order, |(_, member)| member, &host.until, &mut host.by_count, tried, now_ms) {
-            Found::One((count, member)) => {
+            Found::One((_, member)) => {
                 self.ramp.count_turn();
-                self.changes.note(&member);
-                self.take(&member);
-                self.put(member.clone(), count.raised(&member));
+                self.raise(&member);
                 Ok(Found::One(member))
             }
             Found::Unfinished => Ok(Found::Unfinished),

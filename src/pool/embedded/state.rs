@@ -76,10 +76,9 @@ impl State {
     }
 
     pub(super) fn take_least_used(&mut self, tried: &[Name]) -> Option<Name> {
-        let (count, member) = self.order.iter().find(|(_, member)| !tried.contains(member)).cloned()?;
-        self.changes.note(&member);
-        self.take(&member);
-        self.put(member.clone(), count.raised(&member));
+        let (_, member) = self.order.iter().find(|(_, member)| !tried.contains(member))?;
+        let member = member.clone();
+        self.raise(&member);
         Some(member)
     }
 
@@ -207,6 +206,21 @@ impl State {
         }
         self.counts.put(member.clone(), count);
         self.order.insert((count, member));
+    }
+
+    /// Counts an allocation of a member, if it is in the set.
+    pub(super) fn raise(&mut self, member: &Name) {
+        let Some(count) = self.counts.get_mut(member) else { return };
+        let (before, after) = (*count, count.raised(member));
+        *count = after;
+        self.changes.note(member);
+        if let Some(load) = &mut self.load {
+            let share = load.share(member);
+            load.order.remove(&(share, before, member.clone()));
+            load.order.insert((share, after, member.clone()));
+        }
+        self.order.remove(&(before, member.clone()));
+        self.order.insert((after, member.clone()));
     }
 
     pub(super) fn take(&mut self, member: &Name) -> Option<Count> {

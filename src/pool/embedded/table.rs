@@ -46,6 +46,11 @@ impl<V> Table<V> {
         self.len += usize::from(self.parts[part].insert(member, value).is_none());
     }
 
+    pub(super) fn get_mut(&mut self, member: &Name) -> Option<&mut V> {
+        let part = self.part(member);
+        self.parts[part].get_mut(member)
+    }
+
     pub(super) fn take(&mut self, member: &Name) -> Option<(Name, V)> {
         let part = self.part(member);
         let taken = self.parts[part].remove_entry(member)?;
@@ -69,6 +74,9 @@ mod tests {
         (0..2_000).for_each(|n| table.put(name(n % 1_000), n));
         assert_eq!(table.len(), 1_000);
         assert!((0..1_000).all(|n| table.get(&name(n)) == Some((&name(n), &(n + 1_000)))));
+        *table.get_mut(&name(8)).unwrap() = 8;
+        assert_eq!(table.get(&name(8)), Some((&name(8), &8)));
+        assert_eq!(table.get_mut(&name(1_001)), None);
         assert_eq!(table.take(&name(7)), Some((name(7), 1_007)));
         assert_eq!((table.take(&name(7)), table.contains(&name(7)), table.len()), (None, false, 999));
         // No part has much more than its share.
