@@ -136,6 +136,7 @@ fn while_redis_is_down_members_are_chosen_evenly_and_counted_when_it_is_back() {
     pool.redis.cmd(&["ZADD", KEY, "100", &pool.upstreams[0].url(), "200", &pool.upstreams[1].url()]);
     pool.wait_for_counts(&[(pool.upstreams[0].url(), 104), (pool.upstreams[1].url(), 203)].into());
     wait_for_redis(&gateway);
+    eventually(PATIENCE, "word that Redis is back", || lines("Redis is back") == 1);
     let log = gateway.finish();
     let last = log.lines().rfind(|line| line.contains(" request client=")).expect("lines");
     assert!(!last.contains("chosen_by="), "{last}");
