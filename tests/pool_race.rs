@@ -756,7 +756,8 @@ fn compare(round: &Round, before: &BTreeMap<Name, Place>, after: &BTreeMap<Name,
             effect.perhaps + if was_in_set_throughout { 0 } else { ahead.sum() } + if is_told { 0 } else { locally };
         let high = match () {
             () if reach.raises => f64::INFINITY,
-            () if effect.rebased == 0.0 || was_in_set_throughout => (exact + slack as f64).max(0.0),
+            // Not max, which would make a number of what is not known.
+            () if effect.rebased == 0.0 || was_in_set_throughout => (exact + slack as f64).clamp(0.0, f64::INFINITY),
             () => was.allocations + chosen + slack as f64,
         };
         let low = if reach.shrinks || effect.rebased.is_nan() { 0.0 } else { exact.max(0.0) };
