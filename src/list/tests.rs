@@ -1,5 +1,7 @@
 mod lines;
 
+use std::time::{Duration, Instant};
+
 use proptest::prelude::*;
 
 use super::*;
@@ -285,13 +287,14 @@ fn what_is_no_list_says_what_it_is_and_takes_no_time() {
     assert_eq!(read("10.0.0.7:80 banned\n10.0.0.8:80"), ["1 http://10.0.0.7:80", "2 10.0.0.8:80"]);
     let entry = r#"{"error":"quota","ip":"10.0.0.7","port":80}"#;
     assert_eq!(read(&format!("{entry}\n{entry}\n")), ["1 http://10.0.0.7:80", "2 ~1"]);
-    // Brackets without end cost no time without end.
+    // Brackets without end cost no time without end: a fraction of this, and minutes if each cost all behind it.
+    const LIMIT: Duration = Duration::from_secs(20);
     for pattern in ["{", "[", "[{", "{\"a\":[", "[[[]"] {
-        let text = pattern.repeat((1 << 20) / pattern.len());
-        let started = std::time::Instant::now();
+        let text = pattern.repeat((1 << 18) / pattern.len());
+        let started = Instant::now();
         let last = List::new(text.as_bytes(), None).last();
         assert!(last.is_some());
-        assert!(started.elapsed() < std::time::Duration::from_secs(10), "{pattern}: {:?}", started.elapsed());
+        assert!(started.elapsed() < LIMIT, "{pattern}: {:?}", started.elapsed());
     }
     // Nor does a line of anything that has a meaning.
     for pattern in [":", "[:", "@", " # ", "\" # ", ",", "\",\"", "|http://", "10.0.0.7:", "%", "\t", "a.", "{\"a\":"] {
@@ -299,11 +302,11 @@ fn what_is_no_list_says_what_it_is_and_takes_no_time() {
         for text in
             [line.repeat(3), "ip,port,note\n".to_owned() + &line.repeat(3), "10.0.0.7 80\n\"".to_owned() + &line]
         {
-            let started = std::time::Instant::now();
+            let started = Instant::now();
             for line in List::new(text.as_bytes(), None) {
                 line.unwrap_or_else(|error| panic!("{pattern}: {error}"));
             }
-            assert!(started.elapsed() < std::time::Duration::from_secs(5), "{pattern}: {:?}", started.elapsed());
+            assert!(started.elapsed() < LIMIT, "{pattern}: {:?}", started.elapsed());
         }
     }
 }
