@@ -111,9 +111,11 @@ fn a_kept_tls_connection_that_has_ended_is_not_used_again() {
     let gateway = Setup::of(members).set("gateway.threads", 1).set("retry.attempts", 1).start();
     assert_eq!(gateway.client().get("http://origin.test/").text(), "fine");
     drop(way);
-    // The kept connection would have been terminated; a new one is refused.
+    // The kept connection would have been terminated. A new one is refused, or gets nowhere: a process that another test starts just
+    // now may have the listener for a moment.
     let status = gateway.client().get("http://origin.test/").field("Proxy-Status").unwrap().to_owned();
-    assert!(status.contains("error=connection_refused;"), "{status}");
+    let is_new = ["connection_refused", "tls_protocol_error"].iter().any(|error| status.contains(error));
+    assert!(is_new, "{status}");
 }
 
 /// The certificate's own faults, and whose it is.
