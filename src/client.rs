@@ -218,17 +218,30 @@ pub(crate) async fn linger(mut socket: TcpStream) {
     let _ = timeout(LINGER, drained).await;
 }
 
-async fn carry(worker: &Worker, socket: &mut TcpStream, early: Vec<u8>, far: Tunnel, mut record: Option<Box<Record>>) {
-    let carried = Carried::default();
+async fn carry(worker: &Worker, socket: &mut TcpStream, early: Vec<u8>, far: Tunnel, record: Option<Box<Record>>) {
+    let mut told = Told { carried: Carried::default(), record };
     let idle = worker.config.gateway.tunnel_idle_timeout;
-    let end = tunnel::relay(socket, early, far, idle, &worker.pipes, &carried).await;
-    if let Some(record) = &mut record {
-        record.bytes = carried.to_client.load(Ordering::Relaxed);
+    let end = tunnel::relay(socket, early, far, idle, &worker.pipes, &told.carried).await;
+    if let Some(record) = &mut told.record {
         record.ended = match end {
             tunnel::End::Closed => Ended::Done,
             tunnel::End::ClientFailed => Ended::Client,
             tunnel::End::UpstreamFailed => Ended::Upstream,
             tunnel::End::Idle => Ended::Gateway,
         };
+    }
+}
+
+/// What a tunnel carries, written down however it ends.
+struct Told {
+    carried: Carried,
+    record: Option<Box<Record>>,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Some(record) = &mut self.record {
+            record.bytes = self.carried.to_client.load(Ordering::Relaxed);
+        }
     }
 }

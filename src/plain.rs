@@ -318,10 +318,10 @@ async fn relay(
     opening: Opening,
     record: &mut Option<Box<Record>>,
 ) -> Fate {
-    let Opening { response, out, mut body, keeps_client } = opening;
-    let end = pass_all(attempts, line, &mut socket, &mut body, &out).await;
-    if let Some(record) = record {
-        record.bytes = body.passed;
+    let Opening { response, out, body, keeps_client } = opening;
+    let mut passing = Passing { body, record };
+    let end = pass_all(attempts, line, &mut socket, &mut passing.body, &out).await;
+    if let Some(record) = passing.record {
         record.ended = match end {
             End::Whole => Ended::Done,
             End::Gone => Ended::Client,
@@ -329,6 +329,7 @@ async fn relay(
             End::Stalled => Ended::Gateway,
         };
     }
+    let body = &passing.body;
     match end {
         End::Gone => Fate::Gone,
         // A length or chunks show that something is missing; without them only a reset does.
@@ -339,6 +340,20 @@ async fn relay(
                 attempts.worker.upstreams.keep_socket(&upstream, socket, origin);
             }
             if keeps_client { Fate::KeepAlive } else { Fate::Close }
+        }
+    }
+}
+
+/// A body on its way; how much of it has passed is written down however that ends.
+struct Passing<'a> {
+    body: Body,
+    record: &'a mut Option<Box<Record>>,
+}
+
+impl Drop for Passing<'_> {
+    fn drop(&mut self) {
+        if let Some(record) = self.record {
+            record.bytes = self.body.passed;
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::Method;
 use tokio::time::Instant;
@@ -45,16 +46,18 @@ pub(crate) struct Record {
     /// Of the answer's body, without its chunk sizes, or carried towards the client by a tunnel.
     pub(crate) bytes: u64,
     pub(crate) started: Instant,
+    /// Whether the drain is over: whatever ends then is cut.
+    is_cut: Arc<AtomicBool>,
 }
 
 impl Record {
     /// `None`: no line is wanted.
     pub(crate) fn begin(worker: &Worker, client: SocketAddr, method: Option<&Method>) -> Option<Box<Self>> {
         let is_wanted = worker.config.log.requests && tracing::enabled!(tracing::Level::INFO);
-        is_wanted.then(|| Box::new(Self::new(client, method.cloned())))
+        is_wanted.then(|| Box::new(Self::new(client, method.cloned(), worker.is_over.clone())))
     }
 
-    fn new(client: SocketAddr, method: Option<Method>) -> Self {
+    fn new(client: SocketAddr, method: Option<Method>, is_cut: Arc<AtomicBool>) -> Self {
         Self {
             client,
             method,
@@ -68,6 +71,7 @@ impl Record {
             error: None,
             bytes: 0,
             started: Instant::now(),
+            is_cut,
         }
     }
 }
@@ -75,6 +79,7 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         let ended = match self.ended {
+            _ if self.is_cut.load(Ordering::Relaxed) => "gateway",
             Ended::Done => "done",
             Ended::Client => "client",
             Ended::Gateway => "gateway",

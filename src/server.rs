@@ -362,6 +362,7 @@ impl Acceptor {
         if let Err(error) = self.worker.pool.unregister().await {
             tracing::warn!(%error, "the pool could not be told the end of what was in flight; it will notice");
         }
+        self.worker.is_over.store(true, Ordering::Relaxed);
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Worker {
     pub(crate) drain: CancellationToken,
     /// The same, to be asked for on every wake-up without taking the token's lock.
     is_draining: AtomicBool,
+    /// Set when the drain is over: who is still served is cut.
+    pub(crate) is_over: Arc<AtomicBool>,
     pub(crate) own: Own,
 }
 
@@ -95,6 +97,7 @@ impl Worker {
             pipes,
             drain: CancellationToken::new(),
             is_draining: AtomicBool::new(false),
+            is_over: Arc::default(),
             own,
         }
     }

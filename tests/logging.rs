@@ -178,6 +178,49 @@ fn a_tunnel_is_one_line_when_it_ends() {
 }
 
 #[test]
+fn what_a_drain_cuts_was_ended_by_the_gateway_and_tells_how_far_it_came() {
+    let upstream = Upstream::start(|conn| {
+        let Some(head) = conn.request_head()? else { return Ok(()) };
+        match head.line().split(' ').nth(1).unwrap_or_default() {
+            "origin.test:443" => conn.send("HTTP/1.1 200 OK\r\n\r\nhello")?,
+            "http://origin.test/silent" => {}
+            _ => conn.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")?,
+        }
+        conn.until_close().map(drop)
+    });
+    let setup = Setup::of([upstream.url()]).set("log.requests", true).set("gateway.drain_timeout", "0s");
+    let gateway = setup.start();
+    let sent = |request: &str, came: &[u8]| {
+        let mut client = gateway.client();
+        client.send(request);
+        if !came.is_empty() {
+            client.head();
+            assert_eq!(client.exactly(came.len()), came);
+        }
+        client
+    };
+    let clients = [
+        sent("CONNECT origin.test:443 HTTP/1.1\r\nHost: h\r\n\r\n", b"hello"),
+        sent("GET http://origin.test/ HTTP/1.1\r\nHost: h\r\n\r\n", b"half"),
+        sent("PUT http://origin.test/ HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx", b"half"),
+        sent("GET http://origin.test/silent HTTP/1.1\r\nHost: h\r\n\r\n", b""),
+    ];
+    upstream.wait_for_requests(clients.len());
+    let log = gateway.finish();
+    let lines = lines(&log);
+    assert_eq!(lines.len(), clients.len(), "{log}");
+    for told in [
+        "method=CONNECT status=200 ended=gateway bytes=5",
+        "method=GET status=200 ended=gateway bytes=4",
+        "method=PUT status=200 ended=gateway bytes=4",
+        "method=GET status=0 ended=gateway bytes=0",
+    ] {
+        let says = |line: &&&str| told.split(' ').all(|word| line.contains(&format!(" {word} ")));
+        assert_eq!(lines.iter().filter(says).count(), 1, "{told} in {log}");
+    }
+}
+
+#[test]
 fn a_line_tells_who_broke_off() {
     let upstream = Upstream::start(|conn| {
         let number = conn.number;
