@@ -190,7 +190,7 @@ impl Drop for Answer {
             && record.ended == Ended::Done
             && !self.content.is_over()
         {
-            record.ended = Ended::Client;
+            record.ended = if self.client.is_given_up() { Ended::Gateway } else { Ended::Client };
         }
         let is_even = self.source.is_finished();
         // An upload that outlasts its answer might wait for ever to be asked for.

@@ -256,6 +256,32 @@ fn a_line_tells_who_broke_off() {
     }
 }
 
+#[test]
+fn a_line_tells_whom_an_exchange_waited_for_in_vain() {
+    let upstream = Upstream::start(|conn| {
+        let Some(request) = conn.request()? else { return Ok(()) };
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\nhalf")?;
+        while request.head.line().contains("/endless") {
+            conn.send([b'x'; 10_000])?;
+        }
+        conn.until_close().map(drop)
+    });
+    for (path, patience, ended) in [("silent", "300ms", "gateway"), ("endless", "3s", "client")] {
+        let setup = Setup::of([upstream.url()]).set("log.requests", true);
+        let gateway = setup.set("gateway.tunnel_idle_timeout", patience).start();
+        let clients = [("GET", ""), ("POST", "Content-Length: 1\r\n")].map(|(method, length)| {
+            let body = if length.is_empty() { "" } else { "x" };
+            let mut client = gateway.client();
+            client.send(format!("{method} http://origin.test/{path} HTTP/1.1\r\nHost: h\r\n{length}\r\n{body}"));
+            client.head();
+            client
+        });
+        eventually(PATIENCE, "the lines", || lines(&gateway.log()).len() == clients.len());
+        let log = gateway.log();
+        assert!(lines(&log).iter().all(|line| line.contains(&format!(" status=200 ended={ended} "))), "{log}");
+    }
+}
+
 /// Even with every line there is.
 #[test]
 fn no_secret_reaches_the_log_or_an_answer() {

@@ -64,6 +64,10 @@ pub(crate) struct Client {
     /// An exchange has ended, its request read to the end: the next byte begins another request.
     is_even: AtomicBool,
     saw_eof: AtomicBool,
+    /// It took nothing of what was written last.
+    is_full: AtomicBool,
+    /// The exchange is ended because nothing more comes for the client.
+    is_given_up: AtomicBool,
     /// The client speaks HTTP/1.0, which knows no chunks.
     is_old: AtomicBool,
     states_length: AtomicBool,
@@ -86,6 +90,8 @@ impl Client {
             moved_ms: AtomicU64::new(0),
             is_even: AtomicBool::new(false),
             saw_eof: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
+            is_given_up: AtomicBool::new(false),
             is_old: AtomicBool::new(false),
             states_length: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
@@ -131,6 +137,11 @@ impl Client {
         if self.is_old.load(Ordering::Relaxed) {
             *answer.version_mut() = Version::HTTP_10;
         }
+    }
+
+    /// Whether an answer that does not come to its end was waited for in vain, and not left by the client.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Relaxed)
     }
 
     /// The answer has ended before its end.
@@ -265,7 +276,10 @@ pub(super) async fn speak(worker: &Arc<Worker>, line: Line, address: SocketAddr)
             ready!(tick.as_mut().poll(cx));
             match client.judge(limits) {
                 Verdict::GoOn => tick.as_mut().reset(Instant::now() + every),
-                verdict => return Poll::Ready(verdict),
+                verdict => {
+                    client.is_given_up.store(!client.is_full.load(Ordering::Relaxed), Ordering::Relaxed);
+                    return Poll::Ready(verdict);
+                }
             }
         }
     })
@@ -336,6 +350,13 @@ impl ClientSocket {
         self.client.refusal.store(status.unwrap_or(StatusCode::BAD_REQUEST).as_u16(), Ordering::Relaxed);
         true
     }
+
+    fn note_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.client.is_full.store(written.is_pending(), Ordering::Relaxed);
+        let written = ready!(written)?;
+        self.client.moved();
+        Poll::Ready(Ok(written))
+    }
 }
 
 impl AsyncRead for ClientSocket {
@@ -372,9 +393,8 @@ impl AsyncWrite for ClientSocket {
         if self.is_refusal(buf) {
             return Poll::Ready(Ok(buf.len()));
         }
-        let written = ready!(Pin::new(&mut self.socket).poll_write(cx, buf))?;
-        self.client.moved();
-        Poll::Ready(Ok(written))
+        let written = Pin::new(&mut self.socket).poll_write(cx, buf);
+        self.note_written(written)
     }
 
     fn poll_write_vectored(
@@ -385,9 +405,8 @@ impl AsyncWrite for ClientSocket {
         if bufs.first().is_some_and(|first| self.is_refusal(first)) {
             return Poll::Ready(Ok(bufs.iter().map(|buf| buf.len()).sum()));
         }
-        let written = ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, bufs))?;
-        self.client.moved();
-        Poll::Ready(Ok(written))
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
+        self.note_written(written)
     }
 
     fn is_write_vectored(&self) -> bool {
