@@ -232,6 +232,17 @@ fn commands_work_on_the_file_of_a_gateway_that_has_ended() {
     let mut import = pool_command(&file, &["import", "-"]).stdin(std::process::Stdio::piped()).spawn().unwrap();
     import.stdin.take().unwrap().write_all(b"http://10.0.0.11:1\n").unwrap();
     assert!(import.wait().unwrap().success());
+    // Of a list that breaks off, what is said to be added is.
+    let (_elsewhere, list) = place();
+    let mut whole = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    whole.write_all(b"http://10.0.0.12:1\nhttp://10.0.0.13:1\n").unwrap();
+    let whole = whole.finish().unwrap();
+    fs::write(&list, &whole[..whole.len() - 8]).unwrap();
+    let output = pool(&file, &["import", list.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(66), "{output:?}");
+    assert_eq!(output.stdout, b"added 2, already there 0, skipped 0\n");
+    let output = pool(&file, &["remove", "http://10.0.0.12:1", "http://10.0.0.13:1"]);
+    assert_eq!(output.stdout, b"removed 2, not there 0\n");
     assert_eq!(listed(&file), eligible(&[0, 0]));
     assert_eq!(files(&dir), ["evenkeel.state"]);
 }

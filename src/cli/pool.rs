@@ -143,11 +143,12 @@ pub(super) fn run(args: PoolArgs) -> Result<(), Exit> {
     let report = runtime.block_on(async {
         let pool = pool.map_or_else(connector(&config.pool), Ok).map_err(|error| Exit::new(UNAVAILABLE, error))?;
         perform(verb, &pool, &config, common.json).await
-    })?;
+    });
+    // What was done before an error is done.
     if let Some(mut keeper) = keeper {
         keeper.save().map_err(|error| Exit::new(CANNOT_CREATE, format!("cannot save the state: {error}")))?;
     }
-    print(report)
+    print(report?)
 }
 
 impl Verb {

@@ -98,6 +98,9 @@ pub(super) fn words(line: &str, joined: bool) -> Vec<Cow<'_, str>> {
     words
 }
 
+/// What people say in brackets is shorter.
+const MAX_ASIDE: usize = 256;
+
 /// How far the brackets go that a text begins with.
 fn bracketed(text: &str) -> Option<usize> {
     let close = match text.as_bytes().first()? {
@@ -105,7 +108,7 @@ fn bracketed(text: &str) -> Option<usize> {
         b'(' => ')',
         _ => return None,
     };
-    text.find(close).map(|at| at + 1)
+    text.char_indices().take(MAX_ASIDE).find(|&(_, c)| c == close).map(|(at, _)| at + 1)
 }
 
 /// Whether a word is several in brackets, as lists say whose a proxy is: `[Some Hosting, Inc.]`.

@@ -104,9 +104,10 @@ impl Protocols {
 
     /// Whether there were other words.
     fn add_known(&mut self, text: &str) -> bool {
-        // Some write "SOCKS 5" or "socks_v5".
+        // Some write "SOCKS 5" or "socks_v5", and "SOCKS4/5".
         let text =
             text.to_ascii_lowercase().replace("socks ", "socks").replace(['_', '-'], "").replace("socksv", "socks");
+        let text = text.replace("socks4/5", "socks4 socks5");
         let mut has_others = false;
         for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != ':').filter(|word| !word.is_empty()) {
             match word.parse::<Protocol>() {
@@ -175,6 +176,7 @@ mod tests {
             (" - ", Ok(None)),
             ("vmess", Err(Reason::Protocol)),
             ("socks", Err(Reason::Version)),
+            ("SOCKS 4/5", Ok(Some(Protocol::Socks5))),
             ("socks, http", Ok(Some(Protocol::Http))),
         ] {
             let mut protocols = Protocols::default();

@@ -59,7 +59,8 @@ impl Seen {
             if let Some(address) = hop.address() {
                 address.port.hash(&mut hasher);
                 match &address.host {
-                    Host::Ip(ip) => ip.hash(&mut hasher),
+                    // As it is dialed.
+                    Host::Ip(ip) => ip.to_canonical().hash(&mut hasher),
                     Host::Name(name) => name.to_ascii_lowercase().hash(&mut hasher),
                 }
             }
@@ -73,7 +74,7 @@ impl Seen {
                     std::mem::discriminant(protocol).hash(&mut hasher);
                     login.as_ref().map(|login| (&login.user, &login.password)).hash(&mut hasher);
                 }
-                Kind::Direct { from } => from.hash(&mut hasher),
+                Kind::Direct { from } => from.map(|ip| ip.to_canonical()).hash(&mut hasher),
             }
         }
         hasher.finish()

@@ -78,7 +78,7 @@ fn one_bad_line_costs_no_other() {
 fn the_same_proxy_is_taken_once_however_it_is_written() {
     let text = "10.0.0.7:3128\nHTTP://10.0.0.7:3128/\nhttp://u:p@10.0.0.7:3128\n10.0.0.7:3128:u:p\nu:%70@10.0.0.7:3128\n\
                 https://H:1?sni=h\nhttps://h:1\nsocks5://h:1\nsocks5h://h:1\nhttps://h:1?insecure=1\na:1|socks5://b:2\n\
-                http://A:1|socks5://b:2\ndirect://\ndirect:///\n";
+                http://A:1|socks5://b:2\ndirect://\ndirect:///\n[::ffff:10.0.0.7]:3128\n";
     let expected = [
         "1 10.0.0.7:3128",
         "2 ~1",
@@ -94,6 +94,7 @@ fn the_same_proxy_is_taken_once_however_it_is_written() {
         "12 ~11",
         "13 direct://",
         "14 ~13",
+        "15 ~1",
     ];
     assert_eq!(read(text), expected);
 }
@@ -297,7 +298,24 @@ fn what_is_no_list_says_what_it_is_and_takes_no_time() {
         assert!(started.elapsed() < LIMIT, "{pattern}: {:?}", started.elapsed());
     }
     // Nor does a line of anything that has a meaning.
-    for pattern in [":", "[:", "@", " # ", "\" # ", ",", "\",\"", "|http://", "10.0.0.7:", "%", "\t", "a.", "{\"a\":"] {
+    for pattern in [
+        ":",
+        "[:",
+        "@",
+        " # ",
+        "\" # ",
+        ",",
+        "\",\"",
+        "|http://",
+        "10.0.0.7:",
+        "[ ",
+        "(1",
+        "1#",
+        "%",
+        "\t",
+        "a.",
+        "{\"a\":",
+    ] {
         let line = pattern.repeat(60_000 / pattern.len()) + "\n";
         for text in
             [line.repeat(3), "ip,port,note\n".to_owned() + &line.repeat(3), "10.0.0.7 80\n\"".to_owned() + &line]

@@ -44,9 +44,9 @@ fn without_remark(text: &str) -> &str {
         !word.contains(char::is_whitespace)
             && form::read(word, Some(Protocol::Socks5)).is_ok_and(|form| form.open() != Some(Open::Back))
     };
-    let signs = text.match_indices('#').map(|(at, _)| text.split_at(at)).filter(|(_, remark)| !remark.contains('@'));
-    let mut proxies =
-        signs.map(|(word, _)| word).filter(|word| word.ends_with(|c: char| c.is_ascii_digit() || c == '/'));
+    let host = text.rfind('@').unwrap_or(0);
+    let words = text.match_indices('#').map(|(at, _)| at).filter(|&at| at >= host).map(|at| &text[..at]);
+    let mut proxies = words.filter(|word| word.ends_with(|c: char| c.is_ascii_digit() || c == '/'));
     // No proxy has more of them in front.
     proxies.by_ref().take(MOST_SIGNS).find(|word| is_proxy(word)).unwrap_or(text)
 }
